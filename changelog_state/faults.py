@@ -1,0 +1,74 @@
+"""Named fault points: how tests and the demo make a process die, or wait, at an exact place.
+
+A point is armed by a file of its name in the directory ``$CHANGELOG_STATE_FAULTS``, so it works across
+processes and fires once however many processes pass it (removing the file is the atomic "I take it").
+The file's text says what happens there:
+
+- ``kill``       SIGKILL to this process
+- ``raise``      ``InjectedFault`` is raised
+- ``hold``       the file ``<point>.held`` appears; the process waits until that is removed
+
+``kill 3`` fires at the third passing (counted across processes by rewriting the file).
+Without the variable a point costs one dictionary look-up.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+__all__ = ["InjectedFault", "arm", "fault_point"]
+
+_VARIABLE = "CHANGELOG_STATE_FAULTS"
+_HOLD_LIMIT_SECONDS = 120.0
+
+
+class InjectedFault(RuntimeError):
+    """Raised at a fault point that was armed with ``raise``."""
+
+
+def fault_point(name: str) -> None:
+    """Do what the armed file says, or nothing."""
+    directory = os.environ.get(_VARIABLE)
+    if directory:
+        _pass(Path(directory), name)
+
+
+def arm(directory: str | os.PathLike[str], name: str, action: str = "kill") -> None:
+    """Arm a point. The write is atomic: a passing process sees all of it or nothing."""
+    target = Path(directory) / name
+    partial = target.with_name(f".{name}.partial")
+    partial.write_text(action)
+    partial.rename(target)
+
+
+def _pass(directory: Path, name: str) -> None:
+    armed = directory / name
+    taken = directory / f".{name}.{os.getpid()}.{time.monotonic_ns()}"
+    try:
+        armed.rename(taken)
+    except OSError:
+        return  # not armed, or another process took it
+    action, _, count = taken.read_text().partition(" ")
+    taken.unlink()
+    remaining = int(count or 1)
+    if remaining > 1:
+        arm(directory, name, f"{action} {remaining - 1}")
+        return
+    (directory / f"{name}.fired").touch()
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "raise":
+        raise InjectedFault(f"injected fault at {name}")
+    elif action == "hold":
+        held = directory / f"{name}.held"
+        held.touch()
+        deadline = time.monotonic() + _HOLD_LIMIT_SECONDS
+        while held.exists():
+            if time.monotonic() > deadline:
+                raise InjectedFault(f"held at {name} for {_HOLD_LIMIT_SECONDS:.0f} s and never released")
+            time.sleep(0.005)
+    else:
+        raise ValueError(f"unknown fault action {action!r} at {name}")
