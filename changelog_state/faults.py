@@ -5,7 +5,7 @@ processes and fires once however many processes pass it (removing the file is th
 The file's text says what happens there:
 
 - ``kill``       SIGKILL to this process
-- ``raise``      ``InjectedFault`` is raised
+- ``raise``      ``InjectedFaultError`` is raised
 - ``hold``       the file ``<point>.held`` appears; the process waits until that is removed
 
 ``kill 3`` fires at the third passing (counted across processes by rewriting the file).
@@ -19,13 +19,13 @@ import signal
 import time
 from pathlib import Path
 
-__all__ = ["InjectedFault", "arm", "fault_point"]
+__all__ = ["InjectedFaultError", "arm", "fault_point"]
 
 _VARIABLE = "CHANGELOG_STATE_FAULTS"
 _HOLD_LIMIT_SECONDS = 120.0
 
 
-class InjectedFault(RuntimeError):
+class InjectedFaultError(RuntimeError):
     """Raised at a fault point that was armed with ``raise``."""
 
 
@@ -61,14 +61,14 @@ def _pass(directory: Path, name: str) -> None:
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif action == "raise":
-        raise InjectedFault(f"injected fault at {name}")
+        raise InjectedFaultError(f"injected fault at {name}")
     elif action == "hold":
         held = directory / f"{name}.held"
         held.touch()
         deadline = time.monotonic() + _HOLD_LIMIT_SECONDS
         while held.exists():
             if time.monotonic() > deadline:
-                raise InjectedFault(f"held at {name} for {_HOLD_LIMIT_SECONDS:.0f} s and never released")
+                raise InjectedFaultError(f"held at {name} for {_HOLD_LIMIT_SECONDS:.0f} s and never released")
             time.sleep(0.005)
     else:
         raise ValueError(f"unknown fault action {action!r} at {name}")

@@ -1,0 +1,1 @@
+"""Bringing state back: what to replay, the replay itself, and who may go on when."""

@@ -1,0 +1,4 @@
+from changelog_state.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Calling an agent from a driver or a tool."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from changelog_state.agent.messages import from_flight_error
+from changelog_state.changelog.record import StoreIdentity
+from changelog_state.config import StoreConfig
+from changelog_state.requests import RequestHeader
+
+__all__ = ["AgentClient", "connect"]
+
+_QUICK_SECONDS = 10.0
+_COMMIT_SECONDS = 300.0
+_READ_SECONDS = 120.0
+
+
+def connect(address: str) -> flight.FlightClient:
+    """gRPC by default keeps refusing for seconds after a server is back; 200 ms is enough."""
+    return flight.connect(
+        address,
+        generic_options=[
+            ("grpc.initial_reconnect_backoff_ms", 50),
+            ("grpc.min_reconnect_backoff_ms", 50),
+            ("grpc.max_reconnect_backoff_ms", 200),
+            ("grpc.use_local_subchannel_pool", 1),
+        ],
+    )
+
+
+class AgentClient:
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._client = connect(address)
+
+    def hello(self, *, as_driver: bool = False) -> dict[str, Any]:
+        body = {"driver_pid": os.getpid()} if as_driver else {}
+        return self._call("hello", body, _QUICK_SECONDS)  # type: ignore[no-any-return]
+
+    def status(self, config: StoreConfig) -> list[dict[str, Any]]:
+        return self._call("status", _about(config), _QUICK_SECONDS)  # type: ignore[no-any-return]
+
+    def claim(
+        self,
+        config: StoreConfig,
+        identity: StoreIdentity,
+        epoch: int,
+        partitions: Iterable[int],
+        wait_seconds: float,
+    ) -> list[dict[str, Any]]:
+        body = _about(config) | {
+            "identity": vars(identity),
+            "epoch": epoch,
+            "partitions": list(partitions),
+            "wait_seconds": wait_seconds,
+        }
+        return self._call("claim", body, wait_seconds + 60.0)  # type: ignore[no-any-return]
+
+    def open_batch(
+        self, config: StoreConfig, query: str, batch: int, epoch: int, token: str, partitions: Iterable[int]
+    ) -> list[dict[str, Any]]:
+        body = _about(config) | {
+            "query": query,
+            "batch": batch,
+            "epoch": epoch,
+            "token": token,
+            "driver_pid": os.getpid(),
+            "partitions": list(partitions),
+        }
+        return self._call("open_batch", body, _QUICK_SECONDS)  # type: ignore[no-any-return]
+
+    def commit(self, header: RequestHeader, stage_id: str | None, mutations: bytes) -> dict[str, Any]:
+        body = {"header": vars(header), "stage_id": stage_id, "mutations": mutations.hex()}
+        return self._call("commit", body, _COMMIT_SECONDS)  # type: ignore[no-any-return]
+
+    def close_batch(self, config: StoreConfig, token: str) -> None:
+        self._call("close_batch", _about(config) | {"token": token}, _QUICK_SECONDS)
+
+    def clear(self, config: StoreConfig, epoch: int, partitions: Iterable[int]) -> int:
+        body = _about(config) | {"epoch": epoch, "partitions": list(partitions)}
+        return self._call("clear", body, _COMMIT_SECONDS)  # type: ignore[no-any-return]
+
+    def release(self, config: StoreConfig) -> None:
+        self._call("release", _about(config), _COMMIT_SECONDS)
+
+    def read(self, config: StoreConfig, partition: int, keys: list[bytes]) -> list[bytes | None]:
+        body = _about(config) | {"partition": partition, "keys": [_text(key) for key in keys]}
+        found = self._call("read", body, _READ_SECONDS)
+        return [None if value is None else base64.b64decode(value) for value in found]
+
+    def scan(
+        self, config: StoreConfig, partition: int, start: bytes, end: bytes | None, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        body = _about(config) | {
+            "partition": partition,
+            "start": _text(start),
+            "end": None if end is None else _text(end),
+            "limit": limit,
+        }
+        found = self._call("scan", body, _READ_SECONDS)
+        return [(base64.b64decode(key), base64.b64decode(value)) for key, value in found]
+
+    def stop(self) -> None:
+        self._call("stop", {}, _QUICK_SECONDS)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _call(self, action: str, body: dict[str, Any], timeout_seconds: float) -> Any:
+        options = flight.FlightCallOptions(timeout=timeout_seconds)
+        try:
+            results = list(self._client.do_action(flight.Action(action, json.dumps(body).encode()), options=options))
+        except (flight.FlightError, pa.ArrowException, OSError) as error:
+            raise from_flight_error(error, self.address) from error
+        return json.loads(results[0].body.to_pybytes())
+
+
+def _about(config: StoreConfig) -> dict[str, Any]:
+    return {"config": config.to_json()}
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()

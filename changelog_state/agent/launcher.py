@@ -1,0 +1,84 @@
+"""Finding the agent of a state directory, or starting one that outlives whoever started it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from changelog_state.agent.client import AgentClient
+from changelog_state.agent.server import AGENT_FILE
+from changelog_state.errors import AgentUnavailableError, StateDirectoryError
+
+__all__ = ["find_agent", "start_agent"]
+
+logger = logging.getLogger(__name__)
+
+_START_SECONDS = 30.0
+_LOG_TAIL_LINES = 15
+_SCRUBBED_PREFIXES = ("SPARK_", "PYSPARK_", "PYTHON_WORKER", "PYTHONHASHSEED", "_PYSPARK")
+
+
+def find_agent(state_dir: Path) -> AgentClient | None:
+    """The agent that serves this directory, if one answers."""
+    try:
+        described = json.loads((state_dir / AGENT_FILE).read_text())
+    except (OSError, ValueError):
+        return None
+    client = AgentClient(described["address"])
+    try:
+        client.hello()
+    except AgentUnavailableError:
+        client.close()
+        return None
+    return client
+
+
+def start_agent(state_dir: Path) -> AgentClient:
+    """Start an agent and wait until it answers. If another starts at the same time, that one is taken.
+
+    Its own session, no standard input, nothing of Spark's environment: Spark signals its workers' process
+    group when it shuts down, and the agent must outlive that.
+    """
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        log = open(state_dir / "agent.log", "ab")  # noqa: SIM115 (handed to the process)
+    except OSError as error:
+        raise StateDirectoryError(
+            f"state directory is not usable: {state_dir} ({error.strerror}); "
+            "give another state_dir, or make it writable for this user"
+        ) from error
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_SCRUBBED_PREFIXES)}
+    command = [sys.executable, "-m", "changelog_state", "agent", "--state-dir", str(state_dir.absolute())]
+    package_root = str(Path(__file__).resolve().parents[2])
+    environment["PYTHONPATH"] = os.pathsep.join([package_root, *filter(None, sys.path)])
+    with log:
+        process = subprocess.Popen(
+            [*command, "--exit-with-drivers"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env=environment,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        client = find_agent(state_dir)
+        if client is not None:
+            return client
+        if process.poll() is not None and (client := find_agent(state_dir)) is None:
+            break
+        time.sleep(0.02)
+    raise AgentUnavailableError(
+        f"no agent came up for {state_dir} within {_START_SECONDS:.0f} s; its log ends:\n{_tail(state_dir)}"
+    )
+
+
+def _tail(state_dir: Path) -> str:
+    lines = (state_dir / "agent.log").read_text(errors="replace").splitlines()
+    return "\n".join(lines[-_LOG_TAIL_LINES:])

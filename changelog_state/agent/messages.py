@@ -1,0 +1,61 @@
+"""The frames between tasks and agents, and errors that keep their class over the wire."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from changelog_state import errors
+from changelog_state.changelog.writer import IndeterminateCommitError
+from changelog_state.errors import AgentUnavailableError, ChangelogStateError
+
+__all__ = [
+    "ANSWER_SCHEMA",
+    "REQUEST_SCHEMA",
+    "StagedWorkLostError",
+    "from_flight_error",
+    "from_payload",
+    "to_flight_error",
+]
+
+REQUEST_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+"""Task → agent. GET: encoded keys, no values. STAGE: record keys and new values (null deletes)."""
+
+ANSWER_SCHEMA = pa.schema([("row", pa.int32()), ("name", pa.int32()), ("value", pa.binary())])
+"""Agent → task: the values that exist, by row of the request and index into the names of the metadata."""
+
+
+class StagedWorkLostError(ChangelogStateError):
+    """The agent no longer has what a ticket refers to; the batch must run again."""
+
+
+_CLASSES: dict[str, type[ChangelogStateError]] = {
+    **{name: getattr(errors, name) for name in errors.__all__},
+    "StagedWorkLostError": StagedWorkLostError,
+    "IndeterminateCommitError": IndeterminateCommitError,
+}
+
+
+def to_flight_error(error: Exception) -> flight.FlightServerError:
+    """Ours by name; anything else is a defect of the agent and says so."""
+    name = type(error).__name__ if isinstance(error, ChangelogStateError) else "ChangelogStateError"
+    text = str(error) if isinstance(error, ChangelogStateError) else f"agent failed: {error!r}"
+    payload: dict[str, Any] = {"class": name, "message": text}
+    return flight.FlightServerError(text, extra_info=json.dumps(payload).encode())
+
+
+def from_payload(payload: dict[str, str]) -> ChangelogStateError:
+    return _CLASSES.get(payload["class"], ChangelogStateError)(payload["message"])
+
+
+def from_flight_error(error: Exception, address: str) -> ChangelogStateError:
+    extra = getattr(error, "extra_info", b"")
+    if extra:
+        return from_payload(json.loads(extra))
+    first_line = str(error).splitlines()[0] if str(error) else repr(error)
+    return AgentUnavailableError(
+        f"agent at {address} did not answer ({first_line}); look at its log in the state directory"
+    )

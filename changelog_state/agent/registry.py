@@ -1,0 +1,207 @@
+"""Everything an agent owns: its state directory, the stores it was asked for, and their partitions."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from changelog_state.agent.partition import OpenBatch, Partition
+from changelog_state.agent.staging import StagingBudget
+from changelog_state.changelog.control import read_control
+from changelog_state.changelog.record import Claim, StoreIdentity
+from changelog_state.changelog.topic import Topic, lookup_topic
+from changelog_state.config import StoreConfig
+from changelog_state.errors import ChangelogMismatchError, StaleClaimError, StaleEpochError
+from changelog_state.requests import RequestHeader
+from changelog_state.store.directory import StateDirectory
+from changelog_state.store.rocksdb import RocksMemory
+
+__all__ = ["AgentSettings", "Registry"]
+
+logger = logging.getLogger(__name__)
+
+_CLAIMS_AT_ONCE = 8
+_MAINTENANCE_SECONDS = 30.0
+_MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    state_dir: Path
+    cache_mb: int = 256
+    write_buffers_mb: int = 256
+    staging_mb: int = 512
+
+
+@dataclass
+class _Host:
+    """A store as far as this agent has to do with it."""
+
+    config: StoreConfig
+    partitions: dict[int, Partition]
+    topic: Topic | None = None
+    topic_lock: threading.Lock = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        self.topic_lock = threading.Lock()
+
+
+class Registry:
+    def __init__(self, settings: AgentSettings) -> None:
+        self._directory = StateDirectory(
+            settings.state_dir, RocksMemory(settings.cache_mb, settings.write_buffers_mb)
+        )
+        self._budget = StagingBudget(settings.staging_mb * _MEBIBYTE, self._directory.spill_dir)
+        self.host = socket.gethostname()
+        self.incarnation = uuid.uuid4().hex
+        self.agent_id = f"{self.host}-{os.getpid()}-{self.incarnation[:6]}"
+        self._hosts: dict[tuple[str, str], _Host] = {}
+        self._lock = threading.Lock()
+        self._claims = ThreadPoolExecutor(_CLAIMS_AT_ONCE, thread_name_prefix="claim")
+        self._stopping = threading.Event()
+        self._maintenance = threading.Thread(target=self._maintain, name="maintenance", daemon=True)
+        self._maintenance.start()
+
+    @property
+    def state_dir(self) -> Path:
+        return self._directory.path
+
+    # -- for drivers -------------------------------------------------------------------------------------
+
+    def claim(
+        self,
+        config: StoreConfig,
+        identity: StoreIdentity,
+        epoch: int,
+        numbers: list[int],
+        wait_seconds: float,
+    ) -> list[dict[str, Any]]:
+        """Start claiming; answer when all are done or the time is up. Failures show in the status."""
+        newest = read_control(config).epoch
+        if newest is not None and newest.epoch > epoch:
+            raise StaleEpochError(
+                f"store {config.name}: a driver with epoch {newest.epoch} has taken over from epoch {epoch}; "
+                "the older driver must stop"
+            )
+        host = self._host(config)
+        topic = self._topic(host, refresh=True)
+        for partition in host.partitions.values():
+            partition.adopt_epoch(epoch)
+        futures: list[Future[None]] = []
+        for number in numbers:
+            claim = Claim(epoch, self.agent_id, self.incarnation, int(time.time() * 1000), **vars(identity))
+            futures.append(self._claims.submit(self._claim_one, host.partitions[number], topic, claim))
+        wait(futures, timeout=wait_seconds)
+        return self.statuses(config)
+
+    @staticmethod
+    def _claim_one(partition: Partition, topic: Topic, claim: Claim) -> None:
+        try:
+            partition.claim(topic, claim)
+        except Exception:
+            logger.exception("claim of %s partition %d failed", partition.config.name, partition.number)
+
+    def open_batch(self, config: StoreConfig, batch: OpenBatch, numbers: Iterable[int]) -> list[dict[str, Any]]:
+        host = self._host(config)
+        for number in numbers:
+            host.partitions[number].adopt_epoch(batch.epoch)
+            host.partitions[number].open_batch(batch)
+        return self.statuses(config)
+
+    def close_batch(self, config: StoreConfig, token: str) -> None:
+        for partition in self._host(config).partitions.values():
+            partition.close_batch(token)
+
+    def clear(self, config: StoreConfig, epoch: int, numbers: Iterable[int]) -> int:
+        host = self._host(config)
+        return sum(host.partitions[number].clear(epoch) for number in numbers)
+
+    def release(self, config: StoreConfig) -> None:
+        for partition in self._host(config).partitions.values():
+            partition.release()
+
+    # -- for tasks and tools -----------------------------------------------------------------------------
+
+    def partition(self, header: RequestHeader) -> Partition:
+        host = self._hosts.get((header.application, header.store))
+        if host is None or header.partition not in host.partitions:
+            raise StaleClaimError(
+                f"store {header.application}/{header.store} partition {header.partition} is not owned here"
+            )
+        return host.partitions[header.partition]
+
+    def read(self, config: StoreConfig, number: int, keys: list[bytes]) -> list[bytes | None]:
+        host = self._host(config)
+        return host.partitions[number].read(self._topic(host), keys)
+
+    def scan(
+        self, config: StoreConfig, number: int, start: bytes, end: bytes | None, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        host = self._host(config)
+        return host.partitions[number].scan(self._topic(host), start, end, limit)
+
+    def statuses(self, config: StoreConfig) -> list[dict[str, Any]]:
+        return [partition.status() for partition in self._host(config).partitions.values()]
+
+    def close(self) -> None:
+        """Flush and close everything, then let go of the directory."""
+        self._stopping.set()
+        for host in list(self._hosts.values()):
+            self.release(host.config)
+        self._claims.shutdown(wait=True, cancel_futures=True)
+        self._directory.close()
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _host(self, config: StoreConfig) -> _Host:
+        with self._lock:
+            key = (config.application, config.store)
+            host = self._hosts.get(key)
+            if host is None:
+                partitions = {
+                    number: Partition(
+                        config,
+                        number,
+                        self._directory.partition(config.application, config.store, number),
+                        self._budget,
+                    )
+                    for number in range(config.partitions)
+                }
+                host = self._hosts[key] = _Host(config, partitions)
+            if host.config.partitions != config.partitions:
+                raise ChangelogMismatchError(
+                    f"store {config.name} has {host.config.partitions} partitions here, asked for with "
+                    f"{config.partitions}; a store's partition count is fixed"
+                )
+            return host
+
+    def _topic(self, host: _Host, *, refresh: bool = False) -> Topic:
+        with host.topic_lock:
+            if host.topic is None or refresh:
+                topic = lookup_topic(host.config)
+                if topic is None:
+                    raise ChangelogMismatchError(
+                        f"changelog topic {host.config.changelog_topic} does not exist on "
+                        f"{host.config.bootstrap_servers}; check the application's and the store's name"
+                    )
+                if host.topic is not None and host.topic.topic_id != topic.topic_id:
+                    logger.warning("%s: the changelog was recreated; local stores are rebuilt", host.config.name)
+                    for partition in host.partitions.values():
+                        partition.release()
+                host.topic = topic
+            return host.topic
+
+    def _maintain(self) -> None:
+        while not self._stopping.wait(_MAINTENANCE_SECONDS):
+            for host in list(self._hosts.values()):
+                for partition in host.partitions.values():
+                    partition.maintain(time.monotonic())

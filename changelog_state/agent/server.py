@@ -1,0 +1,248 @@
+"""The agent's door: an Arrow Flight server on a unix socket.
+
+Actions carry JSON and are for drivers and tools; one exchange per task attempt carries its reads and writes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from changelog_state._version import __version__
+from changelog_state.agent.messages import ANSWER_SCHEMA, to_flight_error
+from changelog_state.agent.partition import OpenBatch
+from changelog_state.agent.registry import AgentSettings, Registry
+from changelog_state.agent.staging import StagedWork
+from changelog_state.changelog.record import StoreIdentity
+from changelog_state.config import StoreConfig
+from changelog_state.errors import ChangelogStateError
+from changelog_state.faults import fault_point
+from changelog_state.requests import RequestHeader
+
+__all__ = ["AGENT_FILE", "run_agent"]
+
+logger = logging.getLogger(__name__)
+
+AGENT_FILE = "agent.json"
+_ORPHAN_SECONDS = 60.0
+_WATCH_SECONDS = 2.0
+
+
+def run_agent(settings: AgentSettings, *, exit_with_drivers: bool = False) -> None:
+    """Serve until stopped by a signal, by request, or because no driver is left."""
+    registry = Registry(settings)
+    socket_path = _socket_path()
+    server = AgentServer(registry, f"grpc+unix://{socket_path}")
+    os.chmod(socket_path, 0o600)
+    agent_file = registry.state_dir / AGENT_FILE
+    _write_atomically(agent_file, json.dumps(server.describe()))
+    if exit_with_drivers:
+        threading.Thread(target=server.watch_drivers, name="watch-drivers", daemon=True).start()
+    logger.info("agent %s serves %s at %s", registry.agent_id, registry.state_dir, server.address)
+    try:
+        server.serve()
+    finally:
+        agent_file.unlink(missing_ok=True)
+        registry.close()
+        socket_path.unlink(missing_ok=True)
+        socket_path.parent.rmdir()
+        logger.info("agent %s stopped", registry.agent_id)
+
+
+class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
+    def __init__(self, registry: Registry, address: str) -> None:
+        super().__init__(address)
+        self._registry = registry
+        self.address = address
+        self._drivers: dict[int, str] = {}
+        self._actions: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "hello": self._hello,
+            "status": lambda body: registry.statuses(_config(body)),
+            "claim": self._claim,
+            "open_batch": self._open_batch,
+            "commit": self._commit,
+            "close_batch": lambda body: registry.close_batch(_config(body), body["token"]),
+            "clear": lambda body: registry.clear(_config(body), body["epoch"], body["partitions"]),
+            "release": lambda body: registry.release(_config(body)),
+            "read": self._read,
+            "scan": self._scan,
+            "stop": self._stop,
+        }
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "id": self._registry.agent_id,
+            "address": self.address,
+            "host": self._registry.host,
+            "pid": os.getpid(),
+            "state_dir": str(self._registry.state_dir),
+            "version": __version__,
+        }
+
+    # -- Flight ------------------------------------------------------------------------------------------
+
+    def list_actions(self, context: Any) -> list[tuple[str, str]]:
+        return [(name, "") for name in self._actions]
+
+    def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
+        try:
+            handler = self._actions.get(action.type)
+            if handler is None:
+                raise flight.FlightServerError(f"unknown action {action.type!r}")
+            body = json.loads(action.body.to_pybytes() or b"{}")
+            return iter([json.dumps(handler(body)).encode()])
+        except flight.FlightError:
+            raise
+        except Exception as error:
+            expected = isinstance(error, ChangelogStateError)
+            logger.log(
+                logging.INFO if expected else logging.ERROR,
+                "%s failed: %s",
+                action.type,
+                error,
+                exc_info=not expected,
+            )
+            raise to_flight_error(error) from error
+
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """One task attempt: any number of GETs and STAGEs, then a SEAL. A cut stream stages nothing."""
+        try:
+            self._exchange(RequestHeader.decode(descriptor.command), reader, writer)
+        except flight.FlightError:
+            raise
+        except Exception as error:
+            raise to_flight_error(error) from error
+
+    def _exchange(self, header: RequestHeader, reader: Any, writer: Any) -> None:
+        partition = self._registry.partition(header)
+        work: StagedWork | None = None
+        writer.begin(ANSWER_SCHEMA)
+        try:
+            for chunk in reader:
+                message = json.loads(chunk.app_metadata.to_pybytes())
+                if message["verb"] == "get":
+                    names, rows, name_indexes, values = partition.get(header, chunk.data.column(0).to_pylist())
+                    answer = pa.record_batch(
+                        [
+                            pa.array(rows, pa.int32()),
+                            pa.array(name_indexes, pa.int32()),
+                            pa.array(values, pa.binary()),
+                        ],
+                        schema=ANSWER_SCHEMA,
+                    )
+                    writer.write_with_metadata(answer, json.dumps(names).encode())
+                elif message["verb"] == "stage":
+                    work = work or partition.begin_stage(header)
+                    work.append(chunk.data)
+                elif message["verb"] == "seal":
+                    work = work or partition.begin_stage(header)
+                    fault_point("stage.before_seal")
+                    partition.seal_stage(header, work, frozenset(message["names"]))
+                    fault_point("stage.after_seal")
+                    sealed = {
+                        "stage_id": work.stage_id,
+                        "digest": work.digest().hex(),
+                        "records": work.records,
+                    }
+                    writer.write_metadata(json.dumps(sealed).encode())
+                else:
+                    raise flight.FlightServerError(f"unknown verb {message['verb']!r}")
+        finally:
+            if work is not None and not work.sealed:
+                work.discard()
+
+    # -- actions -----------------------------------------------------------------------------------------
+
+    def _hello(self, body: dict[str, Any]) -> dict[str, Any]:
+        if body.get("driver_pid"):
+            self._drivers[body["driver_pid"]] = _process_start(body["driver_pid"])
+        return self.describe()
+
+    def _claim(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        return self._registry.claim(
+            _config(body),
+            StoreIdentity(**body["identity"]),
+            body["epoch"],
+            body["partitions"],
+            body["wait_seconds"],
+        )
+
+    def _open_batch(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        batch = OpenBatch(body["query"], body["batch"], body["epoch"], body["token"], body["driver_pid"])
+        return self._registry.open_batch(_config(body), batch, body["partitions"])
+
+    def _commit(self, body: dict[str, Any]) -> dict[str, Any]:
+        header = RequestHeader(**body["header"])
+        return self._registry.partition(header).commit(header, body["stage_id"], bytes.fromhex(body["mutations"]))
+
+    def _read(self, body: dict[str, Any]) -> list[str | None]:
+        found = self._registry.read(_config(body), body["partition"], [_bytes(key) for key in body["keys"]])
+        return [None if value is None else _text(value) for value in found]
+
+    def _scan(self, body: dict[str, Any]) -> list[tuple[str, str]]:
+        end = None if body["end"] is None else _bytes(body["end"])
+        found = self._registry.scan(_config(body), body["partition"], _bytes(body["start"]), end, body["limit"])
+        return [(_text(key), _text(value)) for key, value in found]
+
+    def _stop(self, body: dict[str, Any]) -> None:
+        # From another thread: shutdown waits for calls under way, and this is one of them.
+        threading.Thread(target=self.shutdown, name="stop").start()
+
+    def watch_drivers(self) -> None:
+        """Stop when every driver that ever said hello has been gone for a while."""
+        gone_since: float | None = None
+        while True:
+            time.sleep(_WATCH_SECONDS)
+            alive = any(_process_start(pid) == start for pid, start in list(self._drivers.items()))
+            if alive:
+                gone_since = None
+            elif gone_since is None:
+                gone_since = time.monotonic()
+            elif time.monotonic() - gone_since > _ORPHAN_SECONDS:
+                logger.info("no driver has been here for %.0f s: stopping", _ORPHAN_SECONDS)
+                self.shutdown()
+                return
+
+
+def _config(body: dict[str, Any]) -> StoreConfig:
+    return StoreConfig.from_json(body["config"])
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text)
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _process_start(pid: int) -> str:
+    """Tells a process from a later one with the same number; empty if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _socket_path() -> Path:
+    """A short path (the kernel takes about 100 bytes) in a directory that only this user can enter."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    parent = base if base and os.access(base, os.W_OK) and len(base) < 60 else "/tmp"
+    return Path(tempfile.mkdtemp(prefix="changelog-state-", dir=parent)) / "agent.sock"
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text(text)
+    partial.rename(path)

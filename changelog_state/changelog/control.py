@@ -1,0 +1,100 @@
+"""The control topic: which driver rules the store (its epoch), and what each batch was given."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass
+
+from changelog_state.changelog.reader import ChangelogReader
+from changelog_state.changelog.record import BatchRecord, Epoch, StoreIdentity
+from changelog_state.changelog.writer import ChangelogWriter, IndeterminateCommitError
+from changelog_state.config import StoreConfig
+from changelog_state.errors import BrokerUnavailableError, ChangelogMismatchError, StaleEpochError
+
+__all__ = ["ControlLog", "ControlState", "read_control"]
+
+_EPOCH_KEY = b"epoch"
+_BATCH_KEY = b"batch"
+_PROBE_KEY = b"probe"
+
+
+@dataclass(frozen=True)
+class ControlState:
+    epoch: Epoch | None
+    batch: BatchRecord | None
+
+
+def read_control(config: StoreConfig) -> ControlState:
+    """The newest epoch and batch record. Takes nothing, changes nothing."""
+    with ChangelogReader(config, config.control_topic, 0) as reader:
+        epoch = reader.find_last(lambda message: message.key() == _EPOCH_KEY)
+        batch = reader.find_last(lambda message: message.key() == _BATCH_KEY)
+    return ControlState(
+        Epoch.decode(epoch.value()) if epoch is not None else None,
+        BatchRecord.decode(batch.value()) if batch is not None and batch.value() is not None else None,
+    )
+
+
+class ControlLog:
+    """A driver's hold on the control topic. Making one fences every earlier driver."""
+
+    def __init__(self, config: StoreConfig, identity: StoreIdentity) -> None:
+        """
+        1. Take the transactional id: no earlier driver can write any more.
+        2. Commit a probe, which ends whatever was open, and read what stands before it.
+        3. Verify the store's identity; commit the next epoch.
+        """
+        self._config = config
+        self._writer = ChangelogWriter(config, config.control_topic, 0, config.control_transactional_id)
+        self.driver = uuid.uuid4().hex
+        self._write(_PROBE_KEY, self.driver.encode())
+        before = read_control(config)
+        self.batch = before.batch
+        if before.epoch is not None:
+            verify_identity(config, StoreIdentity.from_fields(vars(before.epoch)), identity)
+        self.epoch = before.epoch.epoch + 1 if before.epoch is not None else 1
+        record = Epoch(self.epoch, self.driver, int(time.time() * 1000), **vars(identity))
+        self._write(_EPOCH_KEY, record.encode())
+
+    def record_batch(self, record: BatchRecord) -> None:
+        """Make the batch record durable. Refused if a newer driver has taken over."""
+        self._write(_BATCH_KEY, record.encode())
+        self.batch = record
+
+    def forget_batch(self) -> None:
+        self._write(_BATCH_KEY, None)
+        self.batch = None
+
+    def _write(self, key: bytes, value: bytes | None) -> None:
+        try:
+            self._writer.write((), lambda: (key, value))
+        except IndeterminateCommitError as error:
+            if error.fenced:
+                raise StaleEpochError(
+                    f"another driver has taken store {self._config.name}; this one must stop ({error})"
+                ) from error
+            raise BrokerUnavailableError(f"control record of store {self._config.name}: {error}") from error
+
+
+def verify_identity(config: StoreConfig, recorded: StoreIdentity, wanted: StoreIdentity) -> None:
+    """A store keeps its names, partitioner, keys and format; anything else would read it wrongly."""
+    for field, found in vars(recorded).items():
+        expected = getattr(wanted, field)
+        if found == expected:
+            continue
+        if field == "format" and found < expected:
+            continue
+        raise ChangelogMismatchError(
+            f"store {config.name} was made with {field}={found!r}, but {expected!r} is wanted; "
+            + _REMEDIES.get(field, "use the recorded value, or another store name")
+        )
+
+
+_REMEDIES = {
+    "format": "it was written by a newer version of this library: upgrade here",
+    "application": "two applications' names lead to the same topics: rename one",
+    "store": "two stores' names lead to the same topics: rename one",
+    "partitioner": "partitioning= is part of a store: use the one it was made with, or another store name",
+    "key_types": "cast the key column to the recorded type, or use another store name",
+}

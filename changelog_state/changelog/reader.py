@@ -1,0 +1,137 @@
+"""Reading one partition: forwards in bulk, or its last few records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from changelog_state.changelog import clients
+from changelog_state.config import StoreConfig
+from changelog_state.errors import BrokerUnavailableError
+
+__all__ = ["ChangelogReader", "PositionOutsideLogError"]
+
+_FIRST_WINDOW = 64
+_STALLED_SECONDS = 30.0
+
+
+class PositionOutsideLogError(Exception):
+    """The position asked for is not in the log."""
+
+
+class ChangelogReader:
+    """Committed records of one partition. A context manager; not for several threads."""
+
+    def __init__(self, config: StoreConfig, topic: str, partition: int, *, bulk: bool = False) -> None:
+        self._config = config
+        self._topic = topic
+        self._partition = partition
+        self._consumer: Consumer = clients.consumer(config, bulk=bulk)
+
+    def __enter__(self) -> ChangelogReader:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def bounds(self) -> tuple[int, int]:
+        """The log's first offset, and the offset up to which transactions are decided."""
+        with clients.broker_errors(self._config, f"read the offsets of {self._where()}"):
+            low, high = self._consumer.get_watermark_offsets(
+                TopicPartition(self._topic, self._partition), timeout=clients.REQUEST_TIMEOUT_SECONDS
+            )
+        return low, high
+
+    def seek(self, offset: int) -> None:
+        """Read from here on. The offset must be in the log (see ``bounds``)."""
+        self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
+        self._moved = time.monotonic()
+        self._last_position = offset
+
+    def position(self) -> int:
+        """The next offset to be read; passes gaps and transaction markers."""
+        found = self._consumer.position([TopicPartition(self._topic, self._partition)])[0].offset
+        return max(int(found), self._last_position)
+
+    def read(self, most: int, timeout_seconds: float = 0.1) -> list[Message]:
+        """Up to ``most`` records; none if nothing arrives in time. A silent broker is an error after a while."""
+        with clients.broker_errors(self._config, f"read {self._where()}"):
+            messages: list[Message] = self._consumer.consume(most, timeout_seconds)
+        for message in messages:
+            error = message.error()
+            if error is None:
+                continue
+            if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                raise PositionOutsideLogError(f"{self._where()}: {error.str()}")
+            if not error.retriable() and error.code() not in (
+                KafkaError._TRANSPORT,
+                KafkaError._ALL_BROKERS_DOWN,
+            ):
+                with clients.broker_errors(self._config, f"read {self._where()}"):
+                    raise KafkaException(error)
+        messages = [message for message in messages if message.error() is None]
+        if messages:
+            self._last_position = messages[-1].offset() + 1
+            self._moved = time.monotonic()
+        elif self.position() > self._last_position:
+            self._last_position = self.position()
+            self._moved = time.monotonic()
+        return messages
+
+    def check_progress(self) -> None:
+        """For callers that know there is more to read."""
+        if time.monotonic() - self._moved > _STALLED_SECONDS:
+            raise BrokerUnavailableError(
+                f"nothing came from {self._where()} on {self._config.bootstrap_servers} for "
+                f"{_STALLED_SECONDS:.0f} s, at offset {self._last_position}; check the broker"
+            )
+
+    def find_last(self, wanted: Callable[[Message], bool], end: int | None = None) -> Message | None:
+        """The last record below ``end`` that is wanted, looked for backwards in growing windows."""
+        low, high = self.bounds()
+        end = high if end is None else end
+        window = _FIRST_WINDOW
+        upper = end
+        while upper > low:
+            lower = max(low, upper - window)
+            found = self._last_within(lower, upper, wanted)
+            if found is not None:
+                return found
+            upper = lower
+            window *= 8
+        return None
+
+    def record_at(self, offset: int, end: int) -> Message | None:
+        """The first record at or behind ``offset`` and below ``end``."""
+        first: list[Message] = []
+        self._each_within(offset, end, lambda message: first.append(message) or True)  # type: ignore[func-returns-value]
+        return first[0] if first else None
+
+    def _last_within(self, lower: int, upper: int, wanted: Callable[[Message], bool]) -> Message | None:
+        last: list[Any] = [None]
+
+        def look(message: Message) -> bool:
+            if wanted(message):
+                last[0] = message
+            return False
+
+        self._each_within(lower, upper, look)
+        return last[0]
+
+    def _each_within(self, lower: int, upper: int, visit: Callable[[Message], bool]) -> None:
+        """Visit records of [lower, upper) until one visit returns true."""
+        self.seek(lower)
+        while self.position() < upper:
+            for message in self.read(10_000):
+                if message.offset() >= upper or visit(message):
+                    return
+            self.check_progress()
+
+    def _where(self) -> str:
+        return f"{self._topic}[{self._partition}]"

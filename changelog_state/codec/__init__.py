@@ -1,0 +1,1 @@
+"""Bytes on disk and on the wire: keys, values, and which partition a key belongs to."""

@@ -1,0 +1,101 @@
+"""Frozen settings, checked when they are made."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from changelog_state.errors import ConfigurationError
+
+__all__ = ["FORMAT_VERSION", "StoreConfig", "default_state_dir"]
+
+FORMAT_VERSION = 1
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_LONGEST_TOPIC = 249
+_RESERVED_CLIENT_SETTINGS = {
+    "bootstrap.servers": "bootstrap_servers",
+    "transactional.id": None,
+    "isolation.level": None,
+    "group.id": None,
+    "enable.auto.commit": None,
+    "enable.idempotence": None,
+}
+
+
+@dataclass(frozen=True)
+class StoreConfig:
+    """What identifies a store and how its Kafka is reached. Travels to agents as JSON."""
+
+    application: str
+    store: str
+    bootstrap_servers: str
+    partitions: int
+    kafka: Mapping[str, Any] = field(default_factory=dict)
+    topic: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for what in ("application", "store"):
+            name = getattr(self, what)
+            if not isinstance(name, str) or not _LEGAL_NAME.fullmatch(name) or not name.strip("."):
+                raise ConfigurationError(
+                    f"{what} name is not usable in a Kafka topic: {name!r}; "
+                    "use letters, digits, '.', '_' and '-', not only dots"
+                )
+        if len(self.changelog_topic) > _LONGEST_TOPIC:
+            raise ConfigurationError(
+                f"topic name is longer than {_LONGEST_TOPIC} characters: {self.changelog_topic!r}; "
+                "shorten the application's or the store's name"
+            )
+        if isinstance(self.partitions, bool) or not isinstance(self.partitions, int) or self.partitions < 1:
+            raise ConfigurationError(f"partitions is {self.partitions!r}; give a whole number of at least 1")
+        if not isinstance(self.bootstrap_servers, str) or not self.bootstrap_servers.strip():
+            raise ConfigurationError(
+                f"bootstrap_servers is {self.bootstrap_servers!r}; give Kafka's address, e.g. 'localhost:9092'"
+            )
+        for setting, instead in _RESERVED_CLIENT_SETTINGS.items():
+            if setting in self.kafka:
+                remedy = f"use {instead}= instead" if instead else "the protocol depends on it; remove it"
+                raise ConfigurationError(f"kafka[{setting!r}] cannot be set; {remedy}")
+
+    @property
+    def name(self) -> str:
+        return f"{self.application}/{self.store}"
+
+    @property
+    def changelog_topic(self) -> str:
+        return f"{self.application}-{self.store}-changelog"
+
+    @property
+    def control_topic(self) -> str:
+        return f"{self.application}-{self.store}-control"
+
+    def transactional_id(self, partition: int) -> str:
+        return f"{self.application}-{self.store}-{partition}"
+
+    @property
+    def control_transactional_id(self) -> str:
+        return f"{self.application}-{self.store}-control"
+
+    def to_json(self) -> dict[str, Any]:
+        plain = asdict(self)
+        plain["kafka"] = dict(self.kafka)
+        plain["topic"] = dict(self.topic)
+        return plain
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> StoreConfig:
+        return cls(**plain)
+
+
+def default_state_dir() -> Path:
+    """``$CHANGELOG_STATE_DIR``, else the per-user state directory."""
+    given = os.environ.get("CHANGELOG_STATE_DIR")
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(base) / "changelog-state"

@@ -1,0 +1,322 @@
+"""StateService: what ``foreachBatch`` calls, and how everyone else reads the state."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from changelog_state.agent.client import AgentClient
+from changelog_state.agent.launcher import find_agent, start_agent
+from changelog_state.changelog.record import StoreIdentity
+from changelog_state.changelog.topic import Topic, ensure_topics
+from changelog_state.config import StoreConfig, default_state_dir
+from changelog_state.errors import (
+    AgentUnavailableError,
+    BatchAlreadyAppliedError,
+    BatchRunningError,
+    ConfigurationError,
+    InvalidInputError,
+    UnavailableError,
+)
+from changelog_state.reading import StateReader
+from restore.coordinator import Coordinator
+from restore.gate import NewQueryPolicy, UnreplayablePolicy
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from changelog_state.arrangement import OrderBy
+
+__all__ = ["StateService"]
+
+logger = logging.getLogger(__name__)
+
+_PARTITIONERS = {"hash": "spark", "source": "kafka"}
+_OUTSIDE_A_QUERY = "no-query"
+
+
+class StateService:
+    """Keyed state of one store. Can be made at module level; pickles as its settings only.
+
+    ``on_new_query``: what to do when the state belongs to another query, usually because the checkpoint was
+    deleted: ``"refuse"``, ``"continue"`` with the state as it is, or ``"clear"`` it.
+    ``on_unreplayable``: what to do when a batch must be replayed on a rebuilt store and compaction has removed
+    the values from before it: ``"refuse"``, or ``"skip"`` its output rows (the state is right in both cases).
+    """
+
+    def __init__(
+        self,
+        application: str,
+        store: str,
+        bootstrap_servers: str,
+        partitions: int,
+        state_dir: str | Path | None = None,
+        standby_replicas: int = 0,
+        kafka: Mapping[str, Any] | None = None,
+        topic: Mapping[str, Any] | None = None,
+        agents: str = "auto",
+        *,
+        on_new_query: NewQueryPolicy = "refuse",
+        on_unreplayable: UnreplayablePolicy = "refuse",
+        restore_timeout_seconds: float = 1800.0,
+    ) -> None:
+        self._settings: dict[str, Any] = {
+            "application": application,
+            "store": store,
+            "bootstrap_servers": bootstrap_servers,
+            "partitions": partitions,
+            "state_dir": None if state_dir is None else str(state_dir),
+            "standby_replicas": standby_replicas,
+            "kafka": dict(kafka or {}),
+            "topic": dict(topic or {}),
+            "agents": agents,
+            "on_new_query": on_new_query,
+            "on_unreplayable": on_unreplayable,
+            "restore_timeout_seconds": restore_timeout_seconds,
+        }
+        self._config = StoreConfig(
+            application, store, bootstrap_servers, partitions, dict(kafka or {}), dict(topic or {})
+        )
+        _check_choice("agents", agents, ("auto", "external"))
+        _check_choice("on_new_query", on_new_query, ("refuse", "continue", "clear"))
+        _check_choice("on_unreplayable", on_unreplayable, ("refuse", "skip"))
+        if standby_replicas != 0:
+            raise ConfigurationError(
+                f"standby_replicas is {standby_replicas!r}; this version keeps no hot replicas: use 0"
+            )
+        self._state_dir = Path(state_dir) if state_dir is not None else default_state_dir()
+        self._lock = threading.Lock()
+        self._coordinator: Coordinator | None = None
+        self._topic: Topic | None = None
+        self._agent: AgentClient | None = None
+        self._started_agent = False
+        self._applied: tuple[str, str, int] | None = None
+        self._result: DataFrame | None = None
+
+    def __reduce__(self) -> tuple[Callable[..., StateService], tuple[dict[str, Any]]]:
+        return _from_settings, (self._settings,)
+
+    def __repr__(self) -> str:
+        return f"StateService({self._config.name!r} on {self._config.bootstrap_servers!r})"
+
+    # -- inside foreachBatch -----------------------------------------------------------------------------
+
+    def apply(
+        self,
+        df: DataFrame,
+        batch_id: int,
+        func: Callable[..., Any],
+        *,
+        key: str | Sequence[str],
+        schema: str | StructType,
+        partitioning: str = "hash",
+        order_by: OrderBy = None,
+        timeout: float | None = None,
+        query_id: str | None = None,
+    ) -> DataFrame:
+        """Run ``func(key, rows, state)`` once per key, and change the state exactly once.
+
+        The change has happened when this returns. The result can be used any number of times until the next
+        batch; ``timeout`` bounds the wait for partitions that must be restored first, in seconds.
+        """
+        from changelog_state import spark_bridge
+        from changelog_state.arrangement import arrange, key_codec
+        from changelog_state.batch_run import BatchRun, output_schema, pickled
+
+        if isinstance(batch_id, bool) or not isinstance(batch_id, int) or batch_id < 0:
+            raise InvalidInputError(f"batch_id is {batch_id!r}; pass on what foreachBatch gave you")
+        _check_choice("partitioning", partitioning, tuple(_PARTITIONERS))
+        key_columns = (key,) if isinstance(key, str) else tuple(key)
+        codec = key_codec(df, key_columns)
+        wanted_schema = output_schema(schema)
+        function = pickled(func)
+        if not self._lock.acquire(blocking=False):
+            raise BatchRunningError(
+                f"store {self._config.name} is in use by another call of apply() or clear(); one at a time"
+            )
+        try:
+            context = spark_bridge.query_context(df)
+            query = query_id or context.query_id or _OUTSIDE_A_QUERY
+            applied = (query, context.run_id or "", batch_id)
+            if context.run_id is not None and applied == self._applied:
+                raise BatchAlreadyAppliedError(
+                    f"apply() has already succeeded on store {self._config.name} in batch {batch_id} of query "
+                    f"{query}; use another store for a second state in the same batch"
+                )
+            arranged = arrange(df, key_columns, partitioning, self._config.partitions, order_by)
+            if arranged.topic is not None:
+                StateReader.check_source_topic(self._config, arranged.topic)
+            identity = StoreIdentity.of(self._config, _PARTITIONERS[partitioning], codec.describe())
+            coordinator = self._reigning(identity)
+            assert self._topic is not None
+            run = BatchRun(
+                config=self._config,
+                coordinator=coordinator,
+                arranged=arranged,
+                query=query,
+                batch=batch_id,
+                offsets_hash=context.offsets_hash,
+                function=function,
+                key_columns=key_columns,
+                schema=wanted_schema,
+                largest_record_bytes=self._topic.largest_record_bytes,
+                on_new_query=self._settings["on_new_query"],
+                on_unreplayable=self._settings["on_unreplayable"],
+                timeout_seconds=timeout,
+            )
+            try:
+                result = run.run(self._keep)
+            except InvalidInputError:
+                raise
+            except BaseException:
+                # What is known of agents and epoch may be stale: the next batch starts by asking.
+                self._abdicate()
+                raise
+            self._applied = applied
+            return result
+        finally:
+            self._lock.release()
+
+    def _keep(self, result: DataFrame) -> None:
+        """Free the previous batch's rows; hold on to this one's."""
+        self._free_result()
+        self._result = result
+
+    def _free_result(self) -> None:
+        if self._result is not None:
+            from py4j.protocol import Py4JError
+
+            # The session may be gone already, and its cache with it.
+            with contextlib.suppress(Py4JError, ConnectionError):
+                self._result.unpersist()
+            self._result = None
+
+    # -- reads -------------------------------------------------------------------------------------------
+
+    def get(self, key: Any, name: str, default: Any = None) -> Any:
+        """One value of one key, as committed; ``default`` if there is none."""
+        return self._reader().get(key, name, default)
+
+    def get_all(self, key: Any) -> dict[str, Any]:
+        """All names and values of one key."""
+        return self._reader().get_all(key)
+
+    def scan(
+        self, prefix: Any = None, start: Any = None, end: Any = None, limit: int | None = None
+    ) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """Keys with their values, in order of the keys: of a prefix, or of [start, end)."""
+        return self._reader().scan(prefix, start, end, limit)
+
+    def key_types(self) -> list[str] | None:
+        """The types of the key's columns; None while the store has never been written."""
+        identity = StateReader(self._config, None).identity()
+        return None if identity is None else identity.key_types
+
+    def status(self) -> dict[str, Any]:
+        """Partitions and agents as they are; starts nothing, changes nothing."""
+        agent = self._agent_if_running()
+        return StateReader(self._config, agent).status()
+
+    def _reader(self) -> StateReader:
+        return StateReader(self._config, self._some_agent())
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    def clear(self) -> int:
+        """Delete all state, here and in the changelog; returns how many values. Not while a batch is running."""
+        if not self._lock.acquire(blocking=False):
+            raise BatchRunningError(f"store {self._config.name} cannot be cleared while a batch is running")
+        try:
+            reader = self._reader()
+            identity = reader.identity()
+            if identity is None:
+                return 0
+            reader.refuse_if_running()
+            coordinator = self._reigning(identity)
+            try:
+                cleared = coordinator.clear()
+            finally:
+                self._abdicate()
+            self._applied = None
+            return cleared
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Free what is held; stop the agent if this service started it."""
+        with self._lock:
+            self._free_result()
+            self._abdicate()
+            if self._agent is not None:
+                if self._started_agent:
+                    try:
+                        self._agent.stop()
+                    except UnavailableError as error:
+                        logger.info("agent was gone already: %s", error)
+                self._agent.close()
+            self._agent, self._started_agent = None, False
+
+    def __enter__(self) -> StateService:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _reigning(self, identity: StoreIdentity) -> Coordinator:
+        """The coordinator of this driver; taking the epoch the first time."""
+        if self._coordinator is not None and self._coordinator.identity != identity:
+            self._abdicate()
+        if self._coordinator is None:
+            self._topic = ensure_topics(self._config)
+            self._coordinator = Coordinator(
+                self._config,
+                identity,
+                lambda: [self._some_agent()],
+                self._settings["restore_timeout_seconds"],
+            )
+        return self._coordinator
+
+    def _abdicate(self) -> None:
+        if self._coordinator is not None:
+            self._coordinator.close()
+            self._coordinator = None
+
+    def _agent_if_running(self) -> AgentClient | None:
+        if self._agent is not None:
+            try:
+                self._agent.hello(as_driver=True)
+                return self._agent
+            except AgentUnavailableError:
+                self._agent.close()
+                self._agent = None
+        self._agent = find_agent(self._state_dir)
+        return self._agent
+
+    def _some_agent(self) -> AgentClient:
+        agent = self._agent_if_running()
+        if agent is None:
+            if self._settings["agents"] == "external":
+                raise AgentUnavailableError(
+                    f"no agent answers for state directory {self._state_dir}; start one with "
+                    f"`changelog-state agent --state-dir {self._state_dir}`, or use agents='auto'"
+                )
+            agent = self._agent = start_agent(self._state_dir)
+            self._started_agent = True
+        agent.hello(as_driver=True)
+        return agent
+
+
+def _from_settings(settings: dict[str, Any]) -> StateService:
+    return StateService(**settings)
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ConfigurationError(f"{name} is {value!r}; use one of {', '.join(map(repr, choices))}")

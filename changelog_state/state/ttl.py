@@ -1,0 +1,46 @@
+"""Values that expire: an ordinary encoded value inside a record that says until when it is visible.
+
+Expiry is a filter on the time of the reader: the batch time inside a batch (the same when it is replayed), the
+clock outside.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from changelog_state.codec.avro import SingleObjectCodec, decode_value, encode_value
+from changelog_state.errors import ValueEncodingError
+
+__all__ = ["EXPIRING_CODEC", "decode_visible", "encode_expiring", "ttl_ms"]
+
+EXPIRING_CODEC = SingleObjectCodec(
+    {
+        "type": "record",
+        "name": "changelog_state.Expiring",
+        "fields": [{"name": "expires_ms", "type": "long"}, {"name": "value", "type": "bytes"}],
+    }
+)
+ABSENT = object()
+
+
+def encode_expiring(value: Any, expires_ms: int) -> bytes:
+    return EXPIRING_CODEC.encode({"expires_ms": expires_ms, "value": encode_value(value)})
+
+
+def decode_visible(data: bytes | None, now_ms: int) -> Any:
+    """The value, or ``ABSENT`` if there is none any more."""
+    if data is None:
+        return ABSENT
+    if not data.startswith(EXPIRING_CODEC.header):
+        return decode_value(data)
+    expiring = EXPIRING_CODEC.decode(data)
+    return ABSENT if expiring["expires_ms"] <= now_ms else decode_value(expiring["value"])
+
+
+def ttl_ms(ttl: float | timedelta) -> int:
+    """A time to live in milliseconds; plain numbers are seconds."""
+    seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
+        raise ValueEncodingError(f"ttl is {ttl!r}; give seconds or a timedelta greater than zero")
+    return int(seconds * 1000)

@@ -1,0 +1,89 @@
+"""Where stores are on disk, and who may use them.
+
+::
+
+    <state_dir>/agent.lock, agent.json                  one agent per state directory
+    <state_dir>/stores/<application>/<store>/<p>/db     one RocksDB per partition
+    <state_dir>/stores/<application>/<store>/<p>/corrupt-<time>
+    <state_dir>/spill/                                  staged work beyond the memory budget
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import IO
+
+from changelog_state.errors import StateDirectoryError
+from changelog_state.store.rocksdb import RocksMemory, RocksStore
+from changelog_state.store.state_store import StateStore
+
+__all__ = ["PartitionDirectory", "StateDirectory"]
+
+
+class PartitionDirectory:
+    def __init__(self, path: Path, memory: RocksMemory) -> None:
+        self.path = path
+        self._memory = memory
+
+    def open(self) -> StateStore:
+        return StateStore(RocksStore(self.path / "db", self._memory))
+
+    def exists(self) -> bool:
+        return (self.path / "db" / "CURRENT").exists()
+
+    def wipe(self) -> None:
+        shutil.rmtree(self.path / "db", ignore_errors=True)
+
+    def move_aside(self, why: str) -> Path:
+        target = self.path / f"{why}-{time.strftime('%Y%m%dT%H%M%S')}"
+        number = 1
+        while target.exists():
+            number += 1
+            target = target.with_name(f"{target.name.split('.')[0]}.{number}")
+        (self.path / "db").rename(target)
+        return target
+
+
+class StateDirectory:
+    """A state directory held by this process. Closing it lets another agent have it."""
+
+    def __init__(self, path: Path, memory: RocksMemory | None = None) -> None:
+        self.path = path.absolute()
+        self.memory = memory or RocksMemory()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock: IO[str] = open(self.path / "agent.lock", "a+")  # noqa: SIM115 (held for life)
+        except OSError as error:
+            raise StateDirectoryError(
+                f"state directory is not usable: {self.path} ({error.strerror}); "
+                "give another state_dir, or make it writable for this user"
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.seek(0)
+            holder = self._lock.read().strip() or "unknown"
+            self._lock.close()
+            raise StateDirectoryError(
+                f"state directory is used by another agent: {self.path} (process {holder}); "
+                "stop that agent, or give this one a state_dir of its own"
+            ) from error
+        self._lock.seek(0)
+        self._lock.truncate()
+        self._lock.write(str(os.getpid()))
+        self._lock.flush()
+        shutil.rmtree(self.spill_dir, ignore_errors=True)
+
+    @property
+    def spill_dir(self) -> Path:
+        return self.path / "spill"
+
+    def partition(self, application: str, store: str, partition: int) -> PartitionDirectory:
+        return PartitionDirectory(self.path / "stores" / application / store / str(partition), self.memory)
+
+    def close(self) -> None:
+        self._lock.close()

@@ -1,0 +1,140 @@
+"""RocksDB behind the store contract: one column family, no WAL (the changelog is the WAL).
+
+NOTE: without a WAL a killed process leaves a *prefix* of its writes: memtables are flushed oldest first and a
+write batch never spans two of them. That is what makes "replay from the stored position" correct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteBufferManager,
+    WriteOptions,
+)
+
+from changelog_state.errors import CorruptStoreError, StoreError
+from changelog_state.store.base import Batch
+
+__all__ = ["RocksMemory", "RocksStore"]
+
+_BLOOM_BITS = 10
+_BLOCK_BYTES = 4 * 1024
+_MEBIBYTE = 1024 * 1024
+
+
+@dataclass
+class RocksMemory:
+    """Block cache and write buffers, shared by all partitions of a process."""
+
+    cache_mb: int = 256
+    write_buffers_mb: int = 256
+    cache: Cache = field(init=False)
+    write_buffers: WriteBufferManager = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cache = Cache(self.cache_mb * _MEBIBYTE)
+        self.write_buffers = WriteBufferManager(self.write_buffers_mb * _MEBIBYTE, False)
+
+    def options(self) -> Options:
+        table = BlockBasedOptions()
+        table.set_bloom_filter(_BLOOM_BITS, False)
+        table.set_block_cache(self.cache)
+        table.set_block_size(_BLOCK_BYTES)
+        table.set_cache_index_and_filter_blocks(True)
+        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_block_based_table_factory(table)
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_write_buffer_manager(self.write_buffers)
+        options.set_write_buffer_size(64 * _MEBIBYTE)
+        options.set_max_background_jobs(2)
+        options.set_keep_log_file_num(2)
+        options.set_max_open_files(512)
+        return options
+
+
+class RocksStore:
+    """One partition's database. Every failure becomes a StoreError; damage a CorruptStoreError."""
+
+    def __init__(self, path: Path, memory: RocksMemory | None = None) -> None:
+        self.path = path
+        options = (memory or RocksMemory()).options()
+        path.mkdir(parents=True, exist_ok=True)
+        try:
+            # IMPORTANT: without column_families= a reopened database ignores the table options.
+            self._db = Rdict(str(path), options, column_families={"default": options})
+        except Exception as error:
+            raise _translated(error, path, "open") from error
+        self._no_wal = WriteOptions()
+        self._no_wal.disable_wal = True
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            return self._db.get(key)  # type: ignore[no-any-return]
+        except Exception as error:
+            raise _translated(error, self.path, "read") from error
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        if not keys:
+            return []
+        try:
+            return self._db.get(keys)  # type: ignore[no-any-return]
+        except Exception as error:
+            raise _translated(error, self.path, "read") from error
+
+    def scan(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        options = ReadOptions()
+        if end is not None:
+            options.set_iterate_upper_bound(end)
+        try:
+            items = self._db.items(from_key=start, read_opt=options)
+            yield from items
+        except Exception as error:
+            raise _translated(error, self.path, "scan") from error
+
+    def batch(self) -> Batch:
+        return WriteBatch(raw_mode=True)  # type: ignore[no-any-return]
+
+    def write(self, batch: Batch) -> None:
+        try:
+            self._db.write(batch, self._no_wal)
+        except Exception as error:
+            raise _translated(error, self.path, "write") from error
+
+    def flush(self) -> None:
+        try:
+            self._db.flush()
+        except Exception as error:
+            raise _translated(error, self.path, "flush") from error
+
+    def close(self) -> None:
+        try:
+            self._db.flush()
+        except Exception as error:
+            raise _translated(error, self.path, "flush") from error
+        finally:
+            self._db.close()
+
+    def size_bytes(self) -> int:
+        """Roughly what the store holds on disk and in write buffers."""
+        live = self._db.property_int_value("rocksdb.live-sst-files-size") or 0
+        buffered = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
+        return int(live) + int(buffered)
+
+
+def _translated(error: Exception, path: Path, doing: str) -> StoreError:
+    text = str(error)
+    if "Corruption" in text or "checksum mismatch" in text:
+        return CorruptStoreError(f"local store is damaged: {path} ({doing}: {text})")
+    return StoreError(f"local store failed: {path} ({doing}: {text}); check the disk's space and permissions")

@@ -1,0 +1,180 @@
+"""One Spark task: one state partition of one batch.
+
+Every execution is a pure function of the state before the batch and the task's rows. It stages; it never commits:
+when Spark cancels a task its input simply ends, so a task cannot know whether it has seen everything.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from changelog_state.codec.digest import EMPTY_DIGEST
+from changelog_state.codec.keys import DATA, KeyCodec
+from changelog_state.errors import (
+    ChangelogStateError,
+    FunctionError,
+    InvalidKeyError,
+    PartitioningError,
+    ValueEncodingError,
+)
+from changelog_state.faults import fault_point
+from changelog_state.state.handle import State
+from changelog_state.task.grouping import grouped
+from changelog_state.task.output import OutputRows
+from changelog_state.task.session import Session
+from changelog_state.task.spec import PARTITION_COLUMN, TaskSpec
+from changelog_state.task.worker_tuning import tune_worker
+from restore.coordinator import Ticket
+
+__all__ = ["run_task"]
+
+_STAGE_RECORDS = 5_000
+_STAGE_BYTES = 8 * 1024 * 1024
+
+
+def run_task(spec: TaskSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """
+    1. Group the rows by key; check that all of them belong to this partition.
+    2. Per Arrow batch: read the keys' state in one request, run the function, stage what it changed.
+    3. Seal the stage; emit the ticket.
+    """
+    tune_worker()
+    context = TaskContext.get()
+    assert context is not None
+    spark_partition = context.partitionId()
+    output = OutputRows(spec.output_schema)
+    work = _TaskWork(spec, spark_partition)
+    try:
+        for keys, rows in grouped(work.checked(batches), spec.key_columns):
+            for produced in work.process(keys, rows):
+                yield output.to_arrow(produced)
+        ticket = work.finish(context.attemptNumber())
+    finally:
+        work.close()
+    fault_point("task.after_stage")
+    if ticket is not None:
+        yield output.ticket(json.dumps(asdict(ticket)).encode())
+
+
+class _TaskWork:
+    def __init__(self, spec: TaskSpec, spark_partition: int) -> None:
+        self._spec = spec
+        self._spark_partition = spark_partition
+        mapping = spec.partition_of_task
+        self._partition = spark_partition if mapping is None else mapping.get(spark_partition)
+        self._codec = KeyCodec(spec.key_types)
+        self._function: Callable[..., Any] = pickle.loads(spec.function)
+        self._session: Session | None = None
+        self._names: set[str] = set()
+        self._skip = self._partition in spec.skipped
+
+    def checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Only rows of this task's own partition, without the column that proves it."""
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            found = pc.min_max(batch.column(PARTITION_COLUMN)).as_py()
+            proven = found["min"] == found["max"] == self._partition
+            if not proven and (found["min"] is not None or self._spec.partition_of_task is None):
+                raise PartitioningError(
+                    f"Spark partition {self._spark_partition} holds rows of partitions {found['min']} to "
+                    f"{found['max']}, expected only {self._partition}; nothing was committed. "
+                    "Report this together with df.explain()"
+                )
+            for column in self._spec.key_columns:
+                if batch.column(column).null_count:
+                    raise InvalidKeyError(
+                        f"key column {column!r} is null in {batch.column(column).null_count} rows of batch "
+                        f"{self._batch}; filter them out, or give them a key, before apply()"
+                    )
+            if not self._skip:
+                yield batch.drop_columns([PARTITION_COLUMN])
+
+    def process(self, keys: list[Any], rows: list[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any]]]:
+        """Run the function over complete keys; yields output rows in lists."""
+        session = self._opened()
+        columns = [keys] if len(self._codec.types) == 1 else [list(column) for column in zip(*keys, strict=True)]
+        encoded = self._codec.encode_columns(columns)
+        function, now_ms, names = self._function, self._spec.batch_time_ms, self._names
+        staged_keys: list[bytes] = []
+        staged_values: list[bytes | None] = []
+        staged_bytes = 0
+        produced: list[dict[str, Any]] = []
+        for key, encoded_key, key_rows, stored in zip(keys, encoded, rows, session.get(encoded), strict=True):
+            state = State(stored, now_ms)
+            try:
+                result = function(key, key_rows, state)
+                if result is not None:
+                    produced.extend(result)
+            except Exception as error:
+                raise self._function_failed(key, error) from error
+            for name, value in state.changed():
+                names.add(name)
+                record_key = DATA + encoded_key + name.encode()
+                staged_keys.append(record_key)
+                staged_values.append(value)
+                size = len(record_key) + len(value or b"")
+                if size > self._spec.largest_record_bytes:
+                    raise ValueEncodingError(
+                        f"state {name!r} of key {key!r} takes {size} bytes in batch {self._batch}, the changelog "
+                        f"takes records up to {self._spec.largest_record_bytes}; store less under one name, or "
+                        "raise the topic's max.message.bytes and give it in topic="
+                    )
+                staged_bytes += size
+            if len(staged_keys) >= _STAGE_RECORDS or staged_bytes >= _STAGE_BYTES:
+                session.stage(staged_keys, staged_values)
+                staged_keys, staged_values, staged_bytes = [], [], 0
+        if staged_keys:
+            session.stage(staged_keys, staged_values)
+        if produced:
+            yield produced
+
+    def finish(self, attempt: int) -> Ticket | None:
+        """Seal what was staged. A task of a partition without rows has nothing to say to the owner."""
+        if self._partition is None:
+            return None
+        if self._session is None:
+            return Ticket(self._partition, self._spark_partition, attempt, None, EMPTY_DIGEST.hex(), 0)
+        fault_point("task.before_stage")
+        sealed = self._session.seal(self._names)
+        return Ticket(
+            self._partition,
+            self._spark_partition,
+            attempt,
+            sealed["stage_id"],
+            sealed["digest"],
+            sealed["records"],
+        )
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+
+    @property
+    def _batch(self) -> int:
+        return next(iter(self._spec.headers.values())).batch
+
+    def _opened(self) -> Session:
+        if self._session is None:
+            assert self._partition is not None
+            owner = self._spec.owners[self._partition]
+            self._session = Session(owner.address, self._spec.headers[self._partition])
+        return self._session
+
+    def _function_failed(self, key: Any, error: Exception) -> ChangelogStateError:
+        where = f"for key {key!r} in batch {self._batch}"
+        if isinstance(error, ChangelogStateError):
+            return type(error)(f"{error} ({where})")
+        if isinstance(error, TypeError) and "is not iterable" in str(error):
+            return FunctionError(f"the function returned something that is not rows, {where}: {error}; yield dicts")
+        return FunctionError(
+            f"the function raised {type(error).__name__} {where}: {error}; nothing of this batch was committed"
+        )

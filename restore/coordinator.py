@@ -1,0 +1,288 @@
+"""The driver's side: who owns what, nothing runs before everything is ready, and the commit of a batch."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from changelog_state import errors
+from changelog_state.changelog.control import ControlLog
+from changelog_state.changelog.record import StoreIdentity
+from changelog_state.config import StoreConfig
+from changelog_state.errors import (
+    AgentUnavailableError,
+    BatchRefusedError,
+    BatchRunningError,
+    ChangelogStateError,
+    ConfigurationError,
+    FencedError,
+    InvalidInputError,
+    RestoreTimeoutError,
+    StaleClaimError,
+    StaleEpochError,
+    UnavailableError,
+)
+from changelog_state.requests import RequestHeader
+from restore.assignment import AgentView, Held, assign
+
+__all__ = ["Agent", "BatchLostError", "Coordinator", "Owner", "Ticket"]
+
+logger = logging.getLogger(__name__)
+
+_CLAIM_WAIT_SECONDS = 2.0
+_MOST_FAILURES = 5
+"""Claims of one partition that may fail in a row before the reason is the user's to hear."""
+_PAUSE_SECONDS = 0.1
+
+
+class Agent(Protocol):
+    """What the coordinator needs of an agent."""
+
+    address: str
+
+    def status(self, config: StoreConfig) -> list[dict[str, Any]]: ...
+
+    def claim(
+        self,
+        config: StoreConfig,
+        identity: StoreIdentity,
+        epoch: int,
+        partitions: Iterable[int],
+        wait_seconds: float,
+    ) -> list[dict[str, Any]]: ...
+
+    def open_batch(
+        self, config: StoreConfig, query: str, batch: int, epoch: int, token: str, partitions: Iterable[int]
+    ) -> list[dict[str, Any]]: ...
+
+    def commit(self, header: RequestHeader, stage_id: str | None, mutations: bytes) -> dict[str, Any]: ...
+
+    def close_batch(self, config: StoreConfig, token: str) -> None: ...
+
+    def clear(self, config: StoreConfig, epoch: int, partitions: Iterable[int]) -> int: ...
+
+
+class BatchLostError(ChangelogStateError):
+    """An owner was lost with work that was staged there; the batch has to run again."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    partition: int
+    address: str
+    claim: int
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """What a successful task attempt sends along with its rows."""
+
+    partition: int
+    spark_partition: int
+    attempt: int
+    stage_id: str | None
+    digest: str
+    records: int
+
+
+class Coordinator:
+    """One driver's reign over a store, from its epoch on."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        identity: StoreIdentity,
+        agents: Callable[[], Sequence[Agent]],
+        restore_timeout_seconds: float,
+    ) -> None:
+        self._config = config
+        self.identity = identity
+        self._agents = agents
+        self._restore_timeout_seconds = restore_timeout_seconds
+        self.control = ControlLog(config, identity)
+        self._known: dict[str, Agent] = {}
+        self._owners: dict[int, str] = {}
+        self._pool = ThreadPoolExecutor(min(32, config.partitions), thread_name_prefix="coordinator")
+
+    @property
+    def epoch(self) -> int:
+        return self.control.epoch
+
+    # -- the gate ----------------------------------------------------------------------------------------
+
+    def open_gate(
+        self, query: str, batch: int, token: str, timeout_seconds: float | None = None
+    ) -> tuple[dict[int, Owner], list[dict[str, Any]]]:
+        """Return when every partition is ACTIVE for this epoch and knows the batch's token.
+
+        In the steady state that is one request per agent. Otherwise: plan, have the missing ones claimed, ask
+        again; up to the deadline, or until a failure that waiting does not mend.
+        """
+        limit = self._restore_timeout_seconds if timeout_seconds is None else timeout_seconds
+        deadline = time.monotonic() + limit
+        failures: dict[int, int] = {}
+        statuses: dict[int, dict[str, Any]] = {}
+        unavailable: AgentUnavailableError | None = None
+        while True:
+            try:
+                if not self._owners:
+                    self._plan()
+                statuses = self._announce(query, batch, token)
+                missing = [p for p, status in statuses.items() if not self._ready(status)]
+                if not missing:
+                    owners = {p: Owner(p, self._owners[p], status["claim"]) for p, status in statuses.items()}
+                    return owners, list(statuses.values())
+                self._claim(missing, failures, max(0.0, min(_CLAIM_WAIT_SECONDS, deadline - time.monotonic())))
+            except AgentUnavailableError as error:
+                unavailable = error
+                logger.warning("planning again: %s", error)
+                self._forget_agents()
+                time.sleep(_PAUSE_SECONDS)
+            if time.monotonic() > deadline:
+                raise RestoreTimeoutError(self._not_ready(limit, statuses)) from unavailable
+
+    def _plan(self) -> None:
+        self._known = {agent.address: agent for agent in self._agents()}
+        views = []
+        for address, agent in self._known.items():
+            held = {
+                status["partition"]: Held(status["phase"], status["claim"], status["position"])
+                for status in agent.status(self._config)
+            }
+            views.append(AgentView(address, held))
+        self._owners = assign(range(self._config.partitions), views)
+
+    def _announce(self, query: str, batch: int, token: str) -> dict[int, dict[str, Any]]:
+        statuses: dict[int, dict[str, Any]] = {}
+        for address, partitions in self._by_agent(range(self._config.partitions)).items():
+            answers = self._known[address].open_batch(self._config, query, batch, self.epoch, token, partitions)
+            mine = set(partitions)
+            statuses |= {status["partition"]: status for status in answers if status["partition"] in mine}
+        return dict(sorted(statuses.items()))
+
+    def _claim(self, missing: Sequence[int], failures: dict[int, int], wait_seconds: float) -> None:
+        for address, partitions in self._by_agent(missing).items():
+            answers = self._known[address].claim(self._config, self.identity, self.epoch, partitions, wait_seconds)
+            for status in answers:
+                number = status["partition"]
+                if number not in partitions or status["phase"] != "FAILED":
+                    continue
+                failures[number] = failures.get(number, 0) + 1
+                error = _error_of(status["error"])
+                if not _worth_retrying(error) or failures[number] >= _MOST_FAILURES:
+                    raise error
+                logger.warning("partition %d: claiming again after: %s", number, error)
+
+    def _ready(self, status: Mapping[str, Any]) -> bool:
+        return bool(status["phase"] == "ACTIVE" and status["epoch"] == self.epoch)
+
+    def _not_ready(self, limit: float, statuses: Mapping[int, Mapping[str, Any]]) -> str:
+        waiting = [
+            f"partition {p} is {status['phase']} at {status['position']}"
+            + (f" of {status['restore']['end']}" if status["restore"] else "")
+            + (f" ({status['error']['message']})" if status["error"] else "")
+            for p, status in statuses.items()
+            if not self._ready(status)
+        ]
+        return (
+            f"store {self._config.name} was not ready within {limit:.0f} s: "
+            + ("; ".join(waiting) or "no agent answered")
+            + ". No event of the batch was processed; a retry goes on from where the restore stands"
+        )
+
+    # -- the commit --------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        owners: Mapping[int, Owner],
+        headers: Mapping[int, RequestHeader],
+        tickets: Iterable[Ticket],
+        replayed: frozenset[int],
+    ) -> dict[int, dict[str, Any]]:
+        """COMMIT to all owners in parallel; returns their answers when all have been given.
+
+        An owner that is gone took its staged work along, so the batch runs again. Those that have committed
+        answer that run as a replay.
+        """
+        wanted = [ticket for ticket in tickets if ticket.records or ticket.partition in replayed]
+
+        def one(ticket: Ticket) -> dict[str, Any]:
+            agent = self._known[owners[ticket.partition].address]
+            return agent.commit(headers[ticket.partition], ticket.stage_id, bytes.fromhex(ticket.digest))
+
+        futures = {ticket.partition: self._pool.submit(one, ticket) for ticket in wanted}
+        answers: dict[int, dict[str, Any]] = {}
+        errors_found: list[ChangelogStateError] = []
+        for partition, future in futures.items():
+            try:
+                answers[partition] = future.result()
+            except ChangelogStateError as error:
+                errors_found.append(error)
+        if errors_found:
+            self._owners = {}
+            for found in errors_found:
+                if not _worth_retrying(found):
+                    raise found
+            raise BatchLostError(str(errors_found[0])) from errors_found[0]
+        return answers
+
+    def close_batch(self, token: str) -> None:
+        for agent in self._known.values():
+            try:
+                agent.close_batch(self._config, token)
+            except UnavailableError as error:
+                logger.info("batch was not closed at %s: %s", agent.address, error)
+
+    def clear(self) -> int:
+        """Empty the store. Refused while another driver's batch is under way."""
+        owners, statuses = self.open_gate("clear", -1, "clear")
+        del owners, statuses
+        cleared = 0
+        for address, partitions in self._by_agent(range(self._config.partitions)).items():
+            cleared += self._known[address].clear(self._config, self.epoch, partitions)
+        self.control.forget_batch()
+        return cleared
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
+
+    def forget_agents(self) -> None:
+        """Plan afresh at the next gate: something about the agents was not as expected."""
+        self._forget_agents()
+
+    def _forget_agents(self) -> None:
+        self._known, self._owners = {}, {}
+
+    def _by_agent(self, partitions: Iterable[int]) -> dict[str, list[int]]:
+        grouped: dict[str, list[int]] = {}
+        for partition in partitions:
+            grouped.setdefault(self._owners[partition], []).append(partition)
+        return grouped
+
+
+def _worth_retrying(error: ChangelogStateError) -> bool:
+    """Another claim may mend it. A newer driver, bad input, wrong settings or a missing broker stay as they are."""
+    if isinstance(error, StaleEpochError):
+        return False
+    if isinstance(error, (StaleClaimError, AgentUnavailableError)):
+        return True
+    permanent = (
+        ConfigurationError,
+        InvalidInputError,
+        BatchRefusedError,
+        BatchRunningError,
+        FencedError,
+        UnavailableError,
+    )
+    return not isinstance(error, permanent)
+
+
+def _error_of(payload: Mapping[str, str] | None) -> ChangelogStateError:
+    if payload is None:
+        return ChangelogStateError("the agent gave no reason")
+    found = getattr(errors, payload["class"], ChangelogStateError)
+    return found(payload["message"])

@@ -1,0 +1,135 @@
+"""The replay engine: a stretch of the changelog into the local store.
+
+Restoring a partition and following it are the same thing with another end.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from confluent_kafka import Message
+
+from changelog_state.changelog.reader import ChangelogReader
+from changelog_state.changelog.record import Marker
+from changelog_state.codec.keys import MARKER
+from changelog_state.config import StoreConfig
+from changelog_state.faults import fault_point
+from changelog_state.store.meta import StoreMeta
+from changelog_state.store.state_store import StateStore
+
+__all__ = ["LastMarker", "ReplayProgress", "find_last_marker", "replay"]
+
+logger = logging.getLogger(__name__)
+
+_CHUNK_RECORDS = 10_000
+
+
+@dataclass(frozen=True)
+class ReplayProgress:
+    start: int
+    position: int
+    end: int
+    records: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class LastMarker:
+    offset: int
+    marker: Marker
+
+
+def find_last_marker(config: StoreConfig, partition: int, end: int) -> LastMarker | None:
+    """The marker of the last batch below ``end``; None if there is none, or the store was cleared since."""
+    with ChangelogReader(config, config.changelog_topic, partition) as reader:
+        message = reader.find_last(lambda record: record.key() == MARKER, end)
+    if message is None or message.value() is None:
+        return None
+    return LastMarker(message.offset(), Marker.decode(message.value()))
+
+
+def replay(
+    config: StoreConfig,
+    partition: int,
+    state: StateStore,
+    *,
+    topic_id: str,
+    start: int,
+    end: int,
+    caught_up_ms: int,
+    on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
+) -> ReplayProgress:
+    """Bring the store from offset ``start`` to ``end``; what is durable stays if it is cut short.
+
+    1. Find the last marker: from its batch's begin on, what is replaced is kept as before-images.
+    2. Read, keep the latest value per key of each chunk, write it together with the position behind it.
+    3. At the end, check the images against the marker's digest. Compaction may have removed values that they
+       need; then that batch cannot be replayed on this store, and the store says so.
+    """
+    last = find_last_marker(config, partition, end)
+    progress = ReplayProgress(start, start, end)
+    meta = state.meta or StoreMeta(topic_id=topic_id, position=start)
+    if start < end:
+        with ChangelogReader(config, config.changelog_topic, partition, bulk=True) as reader:
+            reader.seek(start)
+            while reader.position() < end:
+                messages = _below(reader.read(_CHUNK_RECORDS), end)
+                for stretch, begin in _split_at_begin(messages, last):
+                    meta = _apply(state, meta, stretch, begin)
+                    fault_point("replay.between_chunks")
+                if messages:
+                    progress = replace(
+                        progress,
+                        position=messages[-1].offset() + 1,
+                        records=progress.records + len(messages),
+                        bytes=progress.bytes + sum(map(len, messages)),
+                    )
+                    on_progress(progress)
+                else:
+                    reader.check_progress()
+    meta = replace(meta, position=max(end, meta.position), caught_up_ms=caught_up_ms)
+    if last is not None and not (meta.images_complete and meta.images_begin == last.marker.begin):
+        complete = state.images_digest(last.marker.begin) == last.marker.images
+        meta = replace(meta, images_begin=last.marker.begin, images_complete=complete)
+        if not complete:
+            logger.warning(
+                "%s partition %d: batch %d cannot be replayed on the rebuilt store: compaction has removed "
+                "values from before it",
+                config.name,
+                partition,
+                last.marker.batch,
+            )
+    state.replay({}, meta)
+    progress = replace(progress, position=end)
+    on_progress(progress)
+    return progress
+
+
+def _below(messages: list[Message], end: int) -> list[Message]:
+    if messages and messages[-1].offset() >= end:
+        return messages[: bisect_left(messages, end, key=Message.offset)]
+    return messages
+
+
+def _split_at_begin(messages: list[Message], last: LastMarker | None) -> list[tuple[list[Message], int | None]]:
+    """The part before the last batch, and the part from its begin on, which needs images."""
+    if not messages:
+        return []
+    if last is None or messages[-1].offset() < last.marker.begin:
+        return [(messages, None)]
+    cut = bisect_left(messages, last.marker.begin, key=Message.offset)
+    parts = [(messages[:cut], None), (messages[cut:], last.marker.begin)]
+    return [part for part in parts if part[0]]
+
+
+def _apply(state: StateStore, meta: StoreMeta, stretch: list[Message], begin: int | None) -> StoreMeta:
+    entries: dict[bytes, bytes | None] = {message.key(): message.value() for message in stretch}
+    meta = replace(meta, position=stretch[-1].offset() + 1, images_begin=begin, images_complete=False)
+    if MARKER in entries:
+        offset = next(message.offset() for message in reversed(stretch) if message.key() == MARKER)
+        meta = replace(meta, marker_offset=offset if entries[MARKER] is not None else None)
+    state.replay(entries, meta, images_begin=begin)
+    return meta
