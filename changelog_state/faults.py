@@ -1,19 +1,20 @@
 """Named fault points: how tests and the demo make a process die, or wait, at an exact place.
 
 A point is armed by a file of its name in the directory ``$CHANGELOG_STATE_FAULTS``, so it works across
-processes and fires once however many processes pass it (removing the file is the atomic "I take it").
+processes and fires once, however many threads and processes pass it.
 The file's text says what happens there:
 
 - ``kill``       SIGKILL to this process
 - ``raise``      ``InjectedFaultError`` is raised
 - ``hold``       the file ``<point>.held`` appears; the process waits until that is removed
 
-``kill 3`` fires at the third passing (counted across processes by rewriting the file).
+``kill 3`` fires at the third passing (of all processes together).
 Without the variable a point costs one dictionary look-up.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import time
@@ -45,17 +46,8 @@ def arm(directory: str | os.PathLike[str], name: str, action: str = "kill") -> N
 
 
 def _pass(directory: Path, name: str) -> None:
-    armed = directory / name
-    taken = directory / f".{name}.{os.getpid()}.{time.monotonic_ns()}"
-    try:
-        armed.rename(taken)
-    except OSError:
-        return  # not armed, or another process took it
-    action, _, count = taken.read_text().partition(" ")
-    taken.unlink()
-    remaining = int(count or 1)
-    if remaining > 1:
-        arm(directory, name, f"{action} {remaining - 1}")
+    action = _take(directory, name)
+    if action is None:
         return
     (directory / f"{name}.fired").touch()
     if action == "kill":
@@ -72,3 +64,22 @@ def _pass(directory: Path, name: str) -> None:
             time.sleep(0.005)
     else:
         raise ValueError(f"unknown fault action {action!r} at {name}")
+
+
+def _take(directory: Path, name: str) -> str | None:
+    """What to do at this passing; the lock makes every passing count, in whatever thread or process."""
+    armed = directory / name
+    if not armed.exists():
+        return None
+    with open(directory / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            action, _, count = armed.read_text().partition(" ")
+        except FileNotFoundError:
+            return None  # another one took it
+        remaining = int(count or 1)
+        if remaining > 1:
+            arm(directory, name, f"{action} {remaining - 1}")
+            return None
+        armed.unlink()
+        return action

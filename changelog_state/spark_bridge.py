@@ -158,7 +158,7 @@ def source_ranges(df: DataFrame) -> tuple[SourceRange, ...]:
     """Which topic partition's range each Spark partition of ``df`` holds, proven; or ``SourceModeError``.
 
     Proven is: every Spark partition holds exactly one range, all of one topic, and every topic partition is
-    in at most one Spark partition. They are in no order, and in another one when the batch is replayed.
+    in at most one Spark partition. They are in no particular order; a replay need not have the same one.
     Topic partitions without new records have no Spark partition; a DataFrame without rows has none at all.
 
     1. Refuse physical plans that would run a job when asked for their RDD (exchanges, subqueries, AQE).

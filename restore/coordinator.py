@@ -26,6 +26,7 @@ from changelog_state.errors import (
     StaleEpochError,
     UnavailableError,
 )
+from changelog_state.faults import fault_point
 from changelog_state.requests import RequestHeader
 from restore.assignment import AgentView, Held, assign
 
@@ -211,6 +212,7 @@ class Coordinator:
         wanted = [ticket for ticket in tickets if ticket.records or ticket.partition in replayed]
 
         def one(ticket: Ticket) -> dict[str, Any]:
+            fault_point("driver.commit_one")
             agent = self._known[owners[ticket.partition].address]
             return agent.commit(headers[ticket.partition], ticket.stage_id, bytes.fromhex(ticket.digest))
 

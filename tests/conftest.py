@@ -17,6 +17,8 @@ from changelog_state.broker import EmbeddedBroker, embedded_broker
 from changelog_state.broker.jars import spark_connector_jars
 from changelog_state.broker.java import ensure_java_home
 
+# Spark's workers import the functions of test modules by name.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 

@@ -63,7 +63,7 @@ def claim_partition(
         topic.largest_record_bytes,
     )
     keys, values = map(list, zip(*schema_records(), strict=True))
-    claim_offset = writer.write([(keys, values)], lambda: (CLAIM, claim.encode()))
+    claim_offset = writer.write([(keys, values)], lambda: (CLAIM, claim.encode()), purpose="claim")
     fault_point("claim.before_replay")
     state = open_caught_up(config, topic, partition, directory, opened, claim_offset + 1, on_progress)
     return Claimed(writer, state, claim_offset, claim.epoch)
@@ -74,7 +74,7 @@ def renew_claim(claimed: Claimed, claim: Claim) -> Claimed:
 
     Its writer was not fenced (or this fails), so nobody else has written: there is nothing to replay.
     """
-    offset = claimed.writer.write((), lambda: (CLAIM, claim.encode()))
+    offset = claimed.writer.write((), lambda: (CLAIM, claim.encode()), purpose="claim")
     claimed.state.update_meta(position=offset + 1)
     return Claimed(claimed.writer, claimed.state, offset, claim.epoch)
 

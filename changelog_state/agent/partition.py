@@ -285,7 +285,7 @@ class Partition:
             return MARKER, marker.encode()
 
         try:
-            offset = writer.write(mutations(), last)
+            offset = writer.write(mutations(), last, purpose="commit")
         except (IndeterminateCommitError, StoreError) as error:
             self._fail(error)
             raise
@@ -336,7 +336,7 @@ class Partition:
                     yield keys, [None] * len(keys)
 
             try:
-                offset = writer.write(tombstones(), lambda: (MARKER, None))
+                offset = writer.write(tombstones(), lambda: (MARKER, None), purpose="clear")
                 state.clear(
                     replace(
                         meta,

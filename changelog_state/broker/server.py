@@ -35,7 +35,7 @@ def embedded_broker(
     data_dir: str | os.PathLike[str] | None = None,
     heap_mb: int = 512,
     properties: Mapping[str, object] | None = None,
-    start_timeout_seconds: float = 60.0,
+    start_timeout_seconds: float = 120.0,
 ) -> Iterator[EmbeddedBroker]:
     """A running Kafka for the length of a ``with`` block.
 
@@ -67,7 +67,7 @@ class EmbeddedBroker:
         data_dir: str | os.PathLike[str] | None = None,
         heap_mb: int = 512,
         properties: Mapping[str, object] | None = None,
-        start_timeout_seconds: float = 60.0,
+        start_timeout_seconds: float = 120.0,
     ) -> None:
         self._port = port
         self._heap_mb = heap_mb

@@ -68,7 +68,7 @@ class ControlLog:
 
     def _write(self, key: bytes, value: bytes | None) -> None:
         try:
-            self._writer.write((), lambda: (key, value))
+            self._writer.write((), lambda: (key, value), purpose="control")
         except IndeterminateCommitError as error:
             if error.fenced:
                 raise StaleEpochError(

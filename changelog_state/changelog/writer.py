@@ -52,13 +52,16 @@ class ChangelogWriter:
         self._partition = partition
         self._producer: Producer = clients.transactional_producer(config, transactional_id, largest_record_bytes)
 
-    def write(self, chunks: Iterable[Records], last: Callable[[], tuple[bytes, bytes | None]]) -> int:
+    def write(
+        self, chunks: Iterable[Records], last: Callable[[], tuple[bytes, bytes | None]], *, purpose: str
+    ) -> int:
         """Write chunks of (keys, values), then ``last()``, in one transaction; returns the last one's offset.
 
         1. Begin; queue everything. A record that the client does not take aborts the transaction.
         2. Wait for delivery. Records of one transaction are contiguous, so the offsets of the first and the
            last one prove that all in between have arrived.
         3. Commit. Any error from here on is indeterminate.
+        ``purpose`` names the fault points on the way.
         """
         reports = _DeliveryReports()
         expected = 0
@@ -67,7 +70,7 @@ class ChangelogWriter:
             for keys, values in chunks:
                 self._queue(keys, values, reports.first if expected == 0 else None)
                 expected += len(keys)
-                fault_point("commit.in_transaction")
+                fault_point(f"{purpose}.in_transaction")
             key, value = last()
             self._producer.produce(
                 self._topic, key=key, value=value, partition=self._partition, on_delivery=reports.last
@@ -75,7 +78,7 @@ class ChangelogWriter:
             expected += 1
             self._producer.flush(_COMMIT_SECONDS)
             self._check_delivered(reports, expected)
-            fault_point("commit.before_kafka_commit")
+            fault_point(f"{purpose}.before_kafka_commit")
             self._producer.commit_transaction(_COMMIT_SECONDS)
         except KafkaException as error:
             raise self._failed(error) from error

@@ -37,6 +37,7 @@ def broker(
     ] = False,
 ) -> None:
     """Run a real one-node Kafka on localhost until Ctrl-C. For tests and trials, not for production."""
+    typer.echo(f"Starting Kafka {KAFKA_VERSION} (its jars are fetched from Maven once) ...", err=True)
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
         with embedded_broker(port=port, data_dir=data_dir) as running:

@@ -71,7 +71,7 @@ class _TaskWork:
         mapping = spec.partition_of_task
         self._partition = spark_partition if mapping is None else mapping.get(spark_partition)
         self._codec = KeyCodec(spec.key_types)
-        self._function: Callable[..., Any] = pickle.loads(spec.function)
+        self._function = _unpickled(spec.function)
         self._session: Session | None = None
         self._names: set[str] = set()
         self._skip = self._partition in spec.skipped
@@ -178,3 +178,13 @@ class _TaskWork:
         return FunctionError(
             f"the function raised {type(error).__name__} {where}: {error}; nothing of this batch was committed"
         )
+
+
+def _unpickled(function: bytes) -> Callable[..., Any]:
+    try:
+        return pickle.loads(function)  # type: ignore[no-any-return]
+    except Exception as error:
+        raise FunctionError(
+            f"the function cannot be loaded in Spark's worker: {type(error).__name__}: {error}; install the module "
+            "it comes from on the workers, or add it with sparkContext.addPyFile()"
+        ) from error

@@ -100,9 +100,7 @@ def test_a_worker_is_tuned_and_goes_on_working(spark: SparkSession, worker_envir
     assert states[1] == states[2] == {"patched": True, "frozen": True, "socket": True}
 
 
-def test_acknowledgements_are_quick_in_every_task(
-    spark: SparkSession, worker_environment: Environment
-) -> None:
+def test_acknowledgements_are_quick_in_every_task(spark: SparkSession, worker_environment: Environment) -> None:
     def quick_after_tuning() -> tuple[bool, bool]:
         import socket
 

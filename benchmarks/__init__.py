@@ -1,0 +1,1 @@
+"""Ours and its peers, side by side in one run: ``python -m benchmarks [NAME…]``."""
