@@ -31,7 +31,7 @@ help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
 
 .PHONY: demo
-demo: setup ## Run the demo: a real Kafka, a Spark query with state, a crash and a restore
+demo: setup ## Run the demo: a real Kafka, a Spark stream with state, three kills and a verdict
 	@$(BIN)/changelog-state demo $(ARGS)
 
 .PHONY: test

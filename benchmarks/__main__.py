@@ -33,6 +33,8 @@ def main() -> None:
         parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(BENCHES)}")
     logging.basicConfig(level=logging.INFO if arguments.verbose else logging.ERROR)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)
     with Bench(quick=arguments.quick) as bench:
         for name in arguments.names or BENCHES:
             report = Report(name, quick=arguments.quick, console=console)

@@ -1,19 +1,22 @@
 """``apply-count``: a running count per user, from Kafka; rows per second of whole micro-batches.
 
-Every system reads the same kind of topic in the same session, computes (user, total) for every user of the batch
-and writes these rows nowhere; all of it counts. The first batch holds every user once, so that the state is full
-when measuring begins. Spark's Python operators are too slow for the full size: they get fewer users and rows, in the
-same proportion.
+Every system reads the same topic in the same session, computes (user, total) for every user of the batch and
+writes these rows nowhere; all of it counts. Spark's Python operators are too slow for the full size: they get a
+topic with fewer users and rows, in the same proportion.
+
+The systems take turns, round by round: new records are produced, then each one's query processes them and ends. So
+what else happens on the machine meets all of them. The first round only warms up; it begins with every user
+once, so that the state is full when measuring begins. Later rounds leave out the first batch after a query's start.
 """
 
 from __future__ import annotations
 
 import random
-import statistics
 import time
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
+from statistics import median
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -26,6 +29,7 @@ from benchmarks.streaming import MicroBatch, rows_per_second, run_query, write_n
 __all__ = ["run"]
 
 OURS = "ours"
+SLOW_SYSTEMS = ("spark-apply-pandas", "spark-tws-pandas")
 
 
 @dataclass(frozen=True)
@@ -33,100 +37,156 @@ class Size:
     keys: int
     rows_per_batch: int
     warmup_batches: int
-    """The first of them holds every key once."""
-    batches: int
+    rounds: int
+    batches_per_round: int
+    """That are measured."""
 
 
-FULL = Size(keys=200_000, rows_per_batch=200_000, warmup_batches=4, batches=8)
-FULL_SLOW = Size(keys=10_000, rows_per_batch=10_000, warmup_batches=2, batches=3)
-QUICK = Size(keys=200_000, rows_per_batch=200_000, warmup_batches=3, batches=4)
-QUICK_SLOW = Size(keys=4_000, rows_per_batch=4_000, warmup_batches=1, batches=2)
-SLOW_SYSTEMS = ("spark-apply-pandas", "spark-tws-pandas")
+FULL = Size(keys=200_000, rows_per_batch=200_000, warmup_batches=10, rounds=3, batches_per_round=4)
+FULL_SLOW = Size(keys=10_000, rows_per_batch=10_000, warmup_batches=2, rounds=3, batches_per_round=1)
+QUICK = Size(keys=200_000, rows_per_batch=200_000, warmup_batches=6, rounds=2, batches_per_round=3)
+QUICK_SLOW = Size(keys=4_000, rows_per_batch=4_000, warmup_batches=2, rounds=2, batches_per_round=1)
 
 
 def run(bench: Bench, report: Report) -> None:
-    size, slow = (QUICK, QUICK_SLOW) if bench.quick else (FULL, FULL_SLOW)
-    report.say(f"producing {size.rows_per_batch * (size.warmup_batches + size.batches):,} records")
-    topic = bench.produce("events", user_ids(size))
-    slow_topic = bench.produce("few-events", user_ids(slow))
-    measured: dict[str, float] = {}
+    size, slow_size = (QUICK, QUICK_SLOW) if bench.quick else (FULL, FULL_SLOW)
+    events, few_events = Events(bench, "events", size), Events(bench, "few-events", slow_size)
+    systems: list[System] = [Ours(bench, events, "hash"), Ours(bench, events, "source")]
+    for name in PEERS:
+        requirement = missing_requirement(name)
+        if requirement is None:
+            systems.append(Peer(bench, few_events if name in SLOW_SYSTEMS else events, name))
+        else:
+            report.note(f"{name} was left out: it needs the package {requirement}")
+    for number in range(size.rounds + 1):
+        report.say(f"round {number} of {size.rounds}" if number else "warming up")
+        events.produce_round(number)
+        few_events.produce_round(number)
+        # In turn from both ends, so that none is always the last.
+        for system in systems if number % 2 else reversed(systems):
+            batches = system.process()
+            if number:
+                system.measured += batches[1:]
+                report.say(f"{system.label}: {rows_per_second(batches[1:]):,.0f} rows/s")
+    for system in systems:
+        report.add(system.result())
+    for ours in systems[:2]:
+        for peer in systems[2:]:
+            ratio = rows_per_second(ours.measured) / rows_per_second(peer.measured)
+            report.note(f"{ours.label} is {ratio:.3g} times as fast as {peer.label}")
 
-    def measure(
-        name: str, size: Size, once: Callable[[], tuple[list[MicroBatch], dict[str, Any]]], **params: Any
-    ) -> None:
-        batches, details = once()
-        steady = batches[size.warmup_batches :]
-        if not steady:
-            raise RuntimeError(f"{name}: only {len(batches)} batches, {size.warmup_batches} of them to warm up")
-        value = rows_per_second(steady)
-        measured[" ".join([name, *params.values()])] = value
-        seconds = [batch.trigger_seconds for batch in steady]
-        params |= details | {
+
+class Events:
+    """A topic that grows from round to round. The same users in every run."""
+
+    def __init__(self, bench: Bench, name: str, size: Size) -> None:
+        self.size = size
+        self._bench = bench
+        self.topic = bench.create_topic(name)
+        self._random = random.Random(size.keys)
+        self._users = [b"user-%08d" % number for number in range(size.keys)]
+
+    def produce_round(self, number: int) -> None:
+        size = self.size
+        batches = size.batches_per_round + 1
+        if number == 0:
+            batches = size.warmup_batches - 1
+            self._bench.produce(self.topic, self._random.sample(self._users, size.keys))
+        self._bench.produce(self.topic, self._random.choices(self._users, k=size.rows_per_batch * batches))
+
+    def stream(self) -> DataFrame:
+        return self._bench.events(self.topic, self.size.rows_per_batch)
+
+
+class System(ABC):
+    name: str
+    label: str
+    output_mode: str
+
+    def __init__(self, bench: Bench, events: Events) -> None:
+        self._bench = bench
+        self._events = events
+        self._checkpoint = bench.checkpoint(self.name)
+        self.measured: list[MicroBatch] = []
+
+    def process(self) -> list[MicroBatch]:
+        """All that is new in the topic. Batches that hold only what was left over do not count."""
+        stream = self.prepare(self._events.stream())
+        batches = run_query(stream, self._checkpoint, self.on_batch, output_mode=self.output_mode)
+        return [batch for batch in batches if batch.rows > self._events.size.rows_per_batch // 2]
+
+    def prepare(self, events: DataFrame) -> DataFrame:
+        return events
+
+    @abstractmethod
+    def on_batch(self, df: DataFrame, batch_id: int) -> None: ...
+
+    def result(self) -> Result:
+        size = self._events.size
+        seconds = [batch.trigger_seconds for batch in self.measured]
+        params = {
             **asdict(size),
             "partitions": PARTITIONS,
-            "batch_seconds": [round(s, 3) for s in seconds],
-            "median_batch_seconds": round(statistics.median(seconds), 3),
             "arrow_records_per_batch": int(SPARK_SETTINGS["spark.sql.execution.arrow.maxRecordsPerBatch"]),
+            "batch_seconds": seconds,
+            "median_batch_seconds": median(seconds),
+            **self.details(),
         }
-        shown = {"rows/batch": f"{size.rows_per_batch:,}", "keys": f"{size.keys:,}"}
-        shown["batch, median s"] = f"{statistics.median(seconds):.2f}"
-        if "function_median_seconds" in details:
-            shown["in apply, median s"] = f"{details['function_median_seconds']:.2f}"
-        report.add(Result(name, value, "rows/s", params, shown))
+        shown = {
+            "median batch, s": f"{median(seconds):.2f}",
+            "rows in a batch": f"{size.rows_per_batch:,}",
+            "keys": f"{size.keys:,}",
+        }
+        if "median_apply_seconds" in params:
+            shown["in apply(), s"] = f"{params['median_apply_seconds']:.2f}"
+        return Result(self.name, rows_per_second(self.measured), "rows/s", params, shown)
 
-    for partitioning in ("hash", "source"):
-        once = partial(_ours, bench, topic, size, partitioning)
-        measure(OURS, size, once, variant=partitioning)
-    for system in PEERS:
-        requirement = missing_requirement(system)
-        if requirement is not None:
-            report.note(f"{system} was left out: it needs the package {requirement}")
-            continue
-        its_size, its_topic = (slow, slow_topic) if system in SLOW_SYSTEMS else (size, topic)
-        measure(system, its_size, partial(_peer, bench, system, its_topic, its_size))
-    ours = measured[f"{OURS} hash"]
-    for system in PEERS:
-        if system in measured:
-            report.note(f"ours (hash) / {system}: {ours / measured[system]:.2f}")
+    def details(self) -> dict[str, Any]:
+        return {}
 
 
-def user_ids(size: Size) -> Iterator[bytes]:
-    """Every user once, then users at random; the same ones in every run."""
-    rng = random.Random(size.keys)
-    users = [b"user-%08d" % number for number in range(size.keys)]
-    rng.shuffle(users)
-    yield from users[: size.rows_per_batch]
-    yield from rng.choices(users, k=size.rows_per_batch * (size.warmup_batches + size.batches - 1))
+class Ours(System):
+    name, output_mode = OURS, "append"
 
+    def __init__(self, bench: Bench, events: Events, partitioning: str) -> None:
+        super().__init__(bench, events)
+        self.label = f"{OURS} ({partitioning})"
+        self._partitioning = partitioning
+        self._service = bench.service(f"count-{partitioning}")
+        self._apply_seconds: dict[int, float] = {}
 
-def _ours(bench: Bench, topic: str, size: Size, partitioning: str) -> tuple[list[MicroBatch], dict[str, Any]]:
-    service = bench.service(f"count-{partitioning}")
-    apply_seconds: list[float] = []
+    def on_batch(self, df: DataFrame, batch_id: int) -> None:
+        def count(key: str, rows: list[dict[str, Any]], state: Any) -> Iterator[dict[str, Any]]:
+            total = state.get("total", default=0) + len(rows)
+            state.set("total", total)
+            yield {"user_id": key, "total": total}
 
-    def count(key: str, rows: list[dict[str, Any]], state: Any) -> Iterator[dict[str, Any]]:
-        total = state.get("total", default=0) + len(rows)
-        state.set("total", total)
-        yield {"user_id": key, "total": total}
-
-    def on_batch(df: DataFrame, batch_id: int) -> None:
         begun = time.perf_counter()
-        totals = service.apply(df, batch_id, count, key="user_id", schema=COUNT_SCHEMA, partitioning=partitioning)
-        apply_seconds.append(time.perf_counter() - begun)
+        totals = self._service.apply(
+            df, batch_id, count, key="user_id", schema=COUNT_SCHEMA, partitioning=self._partitioning
+        )
+        self._apply_seconds[batch_id] = time.perf_counter() - begun
         write_nowhere(totals)
 
-    batches = run_query(bench, OURS, bench.events(topic, size.rows_per_batch), on_batch)
-    service.close()
-    steady = apply_seconds[size.warmup_batches :]
-    return batches, {
-        "function_median_seconds": round(statistics.median(steady), 3),
-        "function_seconds": [round(s, 3) for s in steady],
-    }
+    def details(self) -> dict[str, Any]:
+        seconds = [round(self._apply_seconds[batch.batch], 3) for batch in self.measured]
+        return {
+            "variant": self._partitioning,
+            "partitioning": self._partitioning,
+            "apply_seconds": seconds,
+            "median_apply_seconds": median(seconds),
+        }
 
 
-def _peer(bench: Bench, system: str, topic: str, size: Size) -> tuple[list[MicroBatch], dict[str, Any]]:
-    stream = PEERS[system](bench.events(topic, size.rows_per_batch))
+class Peer(System):
+    output_mode = "update"
 
-    def on_batch(df: DataFrame, batch_id: int) -> None:
+    def __init__(self, bench: Bench, events: Events, name: str) -> None:
+        self.name = self.label = name
+        super().__init__(bench, events)
+
+    def prepare(self, events: DataFrame) -> DataFrame:
+        return PEERS[self.name](events)
+
+    def on_batch(self, df: DataFrame, batch_id: int) -> None:
         write_nowhere(df)
-
-    return run_query(bench, system, stream, on_batch, output_mode="update"), {}

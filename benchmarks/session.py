@@ -108,11 +108,14 @@ class Bench:
     def checkpoint(self, system: str) -> str:
         return str(self.directory / f"checkpoint-{system}-{uuid.uuid4().hex[:6]}")
 
-    def produce(self, name: str, keys: Iterable[bytes]) -> str:
-        """A new topic with one record per key, in this order, partitioned as Java producers do; returns its name."""
+    def create_topic(self, name: str) -> str:
         topic = f"bench-{name}-{uuid.uuid4().hex[:6]}"
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+        return topic
+
+    def produce(self, topic: str, keys: Iterable[bytes]) -> None:
+        """One record per key, in this order, partitioned as Java producers do."""
         producer = Producer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
@@ -131,7 +134,6 @@ class Bench:
                     producer.poll(0.1)
         if producer.flush(60):
             raise RuntimeError(f"{len(producer)} records did not arrive in {topic}")
-        return topic
 
     def events(self, topic: str, rows_per_batch: int) -> DataFrame:
         """The topic as a stream of user ids, about so many rows per micro-batch."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from benchmarks.session import Bench
-
 __all__ = ["MicroBatch", "quantile", "rows_per_second", "run_query", "write_nowhere"]
 
 
@@ -23,9 +21,8 @@ class MicroBatch:
 
 
 def run_query(
-    bench: Bench,
-    system: str,
     stream: DataFrame,
+    checkpoint: str,
     function: Callable[[DataFrame, int], None],
     *,
     output_mode: str = "append",
@@ -34,7 +31,7 @@ def run_query(
     query = (
         stream.writeStream.foreachBatch(function)
         .outputMode(output_mode)
-        .option("checkpointLocation", bench.checkpoint(system))
+        .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
         .start()
     )

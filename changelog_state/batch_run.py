@@ -177,6 +177,7 @@ class BatchRun:
             headers=headers,
             owners=owners,
             function=self.function,
+            columns=tuple(self.arranged.frame.columns),
             key_columns=self.key_columns,
             key_types=tuple(self.coordinator.identity.key_types),
             output_schema=to_arrow_schema(self.schema),
@@ -186,7 +187,8 @@ class BatchRun:
             largest_record_bytes=self.largest_record_bytes - _RECORD_OVERHEAD_BYTES,
             token=token,
         )
-        result = self.arranged.frame.mapInArrow(lambda batches: run_task(spec, batches), self.schema)
+        numbered = self.arranged.frame.toDF(*(f"c{index}" for index in range(len(spec.columns))))
+        result = numbered.mapInArrow(lambda batches: run_task(spec, batches), self.schema)
         result.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             rows = result.where(F.col(TICKET_COLUMN).isNotNull()).select(TICKET_COLUMN).collect()

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from changelog_state.broker.cache import cache_directory
 from changelog_state.broker.java import find_java
 from changelog_state.broker.repository import forwarding_repository
 from changelog_state.broker.versions import (
@@ -36,7 +37,6 @@ __all__ = [
     "KAFKA",
     "SPARK_CONNECTOR",
     "JarSet",
-    "cache_directory",
     "fetch",
     "kafka_jars",
     "spark_connector_jars",
@@ -105,13 +105,6 @@ def spark_connector_jars() -> list[str]:
     ``sys.path`` of the Python workers.
     """
     return [str(jar) for jar in fetch(SPARK_CONNECTOR)]
-
-
-def cache_directory() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG rules say that a relative path is to be ignored.
-    root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
-    return root / "changelog-state"
 
 
 def fetch(jar_set: JarSet) -> list[Path]:

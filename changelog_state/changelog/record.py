@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
 from changelog_state.codec.avro import JSON_CODEC, SingleObjectCodec
+from changelog_state.codec.expiring import EXPIRING_CODEC
 from changelog_state.codec.keys import SCHEMA
 from changelog_state.config import FORMAT_VERSION, StoreConfig
 
@@ -188,5 +189,5 @@ class BatchRecord(_AvroRecord):
 
 def schema_records() -> list[tuple[bytes, bytes]]:
     """The schemas of everything that a changelog holds, so that it explains itself."""
-    codecs = (JSON_CODEC, Marker._codec, Claim._codec)
+    codecs = (JSON_CODEC, EXPIRING_CODEC, Marker._codec, Claim._codec)
     return [(SCHEMA + codec.fingerprint, codec.schema_json.encode()) for codec in codecs]

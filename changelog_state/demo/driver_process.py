@@ -100,7 +100,7 @@ class DriverProcess:
         return self._process.poll() is not None
 
     def kill(self) -> None:
-        """SIGKILL to Python and JVM at once: from here on neither does anything, though the JVM may take a while to go."""
+        """SIGKILL to Python and JVM: neither does anything from here on, though the JVM may take a while to go."""
         self._ending = True
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)

@@ -15,7 +15,7 @@ from changelog_state.faults import arm
 
 __all__ = ["KILLS", "Kill", "Killing", "Scene"]
 
-_FIRES_WITHIN_SECONDS = 60.0
+_FIRES_WITHIN_SECONDS = 180.0
 
 
 class Scene(Protocol):

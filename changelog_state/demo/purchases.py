@@ -20,15 +20,18 @@ _TICK_SECONDS = 0.02
 _REQUEST_SECONDS = 30.0
 _SILENCE_SECONDS = 30.0
 _DEAREST_CENTS = 20_000
+_TRICKLE = 0.05
+"""Of the rate: enough for every batch to have something to do, however long a recovery takes."""
+_ONLY_ERRORS = {"log_level": 3}
 
 
 def create_input_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin = AdminClient(_ONLY_ERRORS | {"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_REQUEST_SECONDS)
 
 
 class PurchaseProducer:
-    """A thread that buys at random: at an even rate until it is told to finish, and at least ``events`` in all."""
+    """A thread that buys at random: ``events`` at an even rate, then a trickle until it is told to finish."""
 
     def __init__(self, bootstrap_servers: str, topic: str, *, events: int, seconds: float, users: int) -> None:
         self.sent = 0
@@ -37,7 +40,7 @@ class PurchaseProducer:
         self._users = users
         self._topic = topic
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 20}
+            _ONLY_ERRORS | {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 20}
         )
         self._finishing = threading.Event()
         self._cancelled = False
@@ -68,8 +71,7 @@ class PurchaseProducer:
     def _run(self) -> None:
         try:
             while not self._finishing.wait(_TICK_SECONDS):
-                due = int((time.monotonic() - self.started_at) * self.rate) - self.sent
-                self._buy(max(0, due))
+                self._buy(max(0, self._due(time.monotonic() - self.started_at) - self.sent))
             if not self._cancelled:
                 self._buy(max(0, self._events - self.sent))
                 if left := self._producer.flush(_REQUEST_SECONDS):
@@ -78,6 +80,10 @@ class PurchaseProducer:
             self._error = str(error)
         finally:
             self._producer.purge()
+
+    def _due(self, elapsed_seconds: float) -> int:
+        regular = elapsed_seconds * self.rate
+        return int(min(regular, self._events) + max(0.0, regular - self._events) * _TRICKLE)
 
     def _buy(self, count: int) -> None:
         for _ in range(count):
@@ -103,7 +109,7 @@ class PurchaseProducer:
 def totals_of_topic(bootstrap_servers: str, topic: str) -> dict[str, Total]:
     """Every purchase in the topic, added up per user: a plain consumer, and nothing of this library."""
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap_servers, "group.id": "demo-check", "enable.auto.commit": False}
+        _ONLY_ERRORS | {"bootstrap.servers": bootstrap_servers, "group.id": "demo-check", "enable.auto.commit": False}
     )
     try:
         partitions = list(consumer.list_topics(topic, timeout=_REQUEST_SECONDS).topics[topic].partitions)

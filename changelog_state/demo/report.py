@@ -45,7 +45,7 @@ class Report:
         return not self.mismatched_keys and not self.mismatched_outputs
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"exactly_once": self.exactly_once}
+        return {name: _rounded(value) for name, value in asdict(self).items()} | {"exactly_once": self.exactly_once}
 
     def print(self, console: Console) -> None:
         verdict, style = ("EXACTLY ONCE", "bold green") if self.exactly_once else ("NOT EXACTLY ONCE", "bold red")
@@ -63,7 +63,7 @@ class Report:
         return "the state or the outputs differ from what the input says."
 
     def _kills(self) -> Table:
-        table = Table("killed", "how", "at", "recovered in", box=None, pad_edge=False, padding=(0, 2, 0, 2))
+        table = Table("SIGKILL to", "when", "at", "recovered in", box=None, pad_edge=False, padding=(0, 2, 0, 2))
         for column in table.columns[2:]:
             column.justify, column.no_wrap = "right", True
         for kill in self.kills:
@@ -80,7 +80,7 @@ class Report:
             ),
             (
                 "outputs",
-                f"{self.output_rows:,} rows of {self.batches:,} batches, each change once; "
+                f"{self.output_rows:,} rows of {self.batches:,} batches, with each change of a total once; "
                 f"{_differ(self.mismatched_outputs)}",
             ),
             (
@@ -93,6 +93,17 @@ class Report:
         if self.data_dir is not None:
             facts.append(("kept", self.data_dir))
         return facts
+
+
+def _rounded(value: Any) -> Any:
+    """Milliseconds are enough; more digits would only claim what was not measured."""
+    if isinstance(value, float):
+        return round(value, 3)
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _rounded(item) for name, item in value.items()}
+    return value
 
 
 def _money(cents: int) -> str:

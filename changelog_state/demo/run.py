@@ -5,18 +5,20 @@ from __future__ import annotations
 import shutil
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from changelog_state.broker import EmbeddedBroker, embedded_broker
+from changelog_state.broker import EmbeddedBroker, embedded_broker, spark_connector_jars
+from changelog_state.broker.jars import kafka_jars
 from changelog_state.demo.check import OutputRow, Total, differing_keys, differing_outputs
 from changelog_state.demo.driver_process import BatchDone, Batches, DriverProcess
 from changelog_state.demo.kills import KILLS, Kill, Killing
 from changelog_state.demo.narrator import Narrator
-from changelog_state.demo.processes import kill_leftovers, stop_agent
+from changelog_state.demo.processes import agent_of, kill_leftovers, stop_agent
 from changelog_state.demo.purchases import PurchaseProducer, create_input_topic, totals_of_topic
 from changelog_state.demo.report import Report
 from changelog_state.demo.settings import APPLICATION, INPUT_TOPIC, STORE, DemoFailedError, DemoSettings, Places
@@ -25,6 +27,7 @@ from changelog_state.demo.stream import Job
 __all__ = ["run_demo"]
 
 _POLL_SECONDS = 0.005
+_UNUSUAL_SECONDS = 2.0
 _START_SECONDS = 180.0
 _RECOVERY_SECONDS = 180.0
 _DRAIN_SECONDS = 300.0
@@ -44,11 +47,12 @@ def run_demo(settings: DemoSettings, narrator: Narrator) -> Report:
         keep = keep or not report.exactly_once
         return report
     except Exception as error:
+        logs = places.logs()
+        if not logs:
+            raise  # nothing was running yet, so the error says it all
         keep = True
-        logs = "\n".join(f"  {path}" for path in places.logs())
-        raise DemoFailedError(
-            f"{error}\nEverything is kept in {places.root}" + (f"; logs:\n{logs}" if logs else "")
-        ) from error
+        listed = "\n".join(f"  {path}" for path in logs)
+        raise DemoFailedError(f"{error}\nEverything is kept in {places.root}; the logs:\n{listed}") from error
     finally:
         if not keep:
             shutil.rmtree(places.root, ignore_errors=True)
@@ -101,6 +105,7 @@ class _Demo:
 
     def _start(self) -> None:
         settings, say = self._settings, self._narrator.say
+        self._fetch_jars()
         say("starting Kafka: a real broker, embedded, for this run only")
         broker: EmbeddedBroker = self._running.enter_context(embedded_broker(data_dir=self.places.broker))
         # Callbacks run last in, first out: whoever uses something is gone before it is.
@@ -118,6 +123,10 @@ class _Demo:
             outputs=str(self.places.outputs),
             scratch=str(self.places.scratch),
         )
+        say(f"Kafka is up at {broker.bootstrap_servers}")
+        say("starting the driver: a Spark stream from Kafka; its foreachBatch keeps a total per user with apply()")
+        self.start_driver()
+        self.wait_until(lambda: self.driver.has_said("query_started"), "Spark to start", _START_SECONDS)
         self._purchases = PurchaseProducer(
             broker.bootstrap_servers,
             INPUT_TOPIC,
@@ -127,14 +136,23 @@ class _Demo:
         )
         self._running.callback(self._purchases.cancel)
         say(
-            f"Kafka is up at {broker.bootstrap_servers}; {settings.users:,} users now buy at random, "
+            f"the query runs; {settings.users:,} users begin to buy at random, "
             f"{self._purchases.rate:,.0f} purchases/s into topic {INPUT_TOPIC!r}"
         )
-        say("starting the driver: a Spark stream from Kafka whose foreachBatch keeps totals per user with apply()")
-        self.start_driver()
         self.wait_until(self._batches.all, "the first batch", _START_SECONDS)
         first = self._batches.all()[0]
-        say(f"first batch done: {first.purchases:,} purchases that had come in meanwhile, in {first.seconds:.1f} s")
+        say(f"the first batch is done; it also started an agent, which owns the state ({first.seconds:.1f} s)")
+
+    def _fetch_jars(self) -> None:
+        """Nothing to do, except the very first time; a newcomer should know why that takes longer."""
+        text = "fetching Kafka and Spark's connector from Maven: only this first time, and it may take a minute"
+        hint = threading.Timer(_UNUSUAL_SECONDS, self._narrator.say, [text])
+        hint.start()
+        try:
+            kafka_jars()
+            spark_connector_jars()
+        finally:
+            hint.cancel()
 
     def start_driver(self) -> None:
         assert self._job is not None
@@ -160,9 +178,10 @@ class _Demo:
         self.wait_until(calm, "the next batches", _RECOVERY_SECONDS)
 
     def _kill(self, number: int, killing: Killing) -> None:
-        moment = killing.strike(self)
         say = self._narrator.say
-        say(f"KILLED ({number} of {len(KILLS)}): {killing.what}. {killing.how}", style="bold red")
+        agent = agent_of(self.places.state_dir)
+        moment = killing.strike(self)
+        say(f"KILLED ({number} of {len(KILLS)}): the {killing.what}, {killing.how}", style="bold red")
         if killing.revive is not None:
             say("starting it again, with the same checkpoint")
             killing.revive(self)
@@ -173,18 +192,19 @@ class _Demo:
         assert done is not None
         kill = Kill(killing.what, killing.how, self._narrator.seconds(moment), done.at - moment)
         self._kills.append(kill)
+        same_agent = agent == agent_of(self.places.state_dir)
+        how = "the agent had lived on and kept the state" if same_agent else self._restored()
         say(
-            f"RECOVERED in {kill.recovered_in_seconds:.1f} s: batch {done.batch} is done{self._restored()}",
+            f"RECOVERED in {kill.recovered_in_seconds:.1f} s: batch {done.batch} is done; {how}",
             style="bold green",
         )
 
     def _restored(self) -> str:
-        """What the present agent had to read back."""
         assert self._job is not None
         with self._job.service() as service:
             restores = [row["restore"] for row in service.status()["partitions"]]
         records = sum(restore["records"] for restore in restores if restore)
-        return f"; its partitions' agent has read {records:,} records back from the changelog"
+        return f"a new agent has read {records:,} records back from the changelog"
 
     # -- 3 -----------------------------------------------------------------------------------------------
 
@@ -250,8 +270,9 @@ class _Demo:
             time.sleep(_POLL_SECONDS)
 
     def _progress(self) -> str:
-        assert self._purchases is not None
         batches = self._batches.all()
+        if self._purchases is None:
+            return "Spark is starting"
         if not batches:
             return f"{self._purchases.sent:,} purchases are waiting"
         since = time.monotonic() - _RATE_WINDOW_SECONDS

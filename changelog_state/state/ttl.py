@@ -1,4 +1,4 @@
-"""Values that expire: an ordinary encoded value inside a record that says until when it is visible.
+"""Values that expire.
 
 Expiry is a filter on the time of the reader: the batch time inside a batch (the same when it is replayed), the
 clock outside.
@@ -9,18 +9,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from changelog_state.codec.avro import SingleObjectCodec, decode_value, encode_value
+from changelog_state.codec.avro import decode_value, encode_value
+from changelog_state.codec.expiring import EXPIRING_CODEC
 from changelog_state.errors import ValueEncodingError
 
-__all__ = ["EXPIRING_CODEC", "decode_visible", "encode_expiring", "ttl_ms"]
+__all__ = ["ABSENT", "decode_visible", "encode_expiring", "ttl_ms"]
 
-EXPIRING_CODEC = SingleObjectCodec(
-    {
-        "type": "record",
-        "name": "changelog_state.Expiring",
-        "fields": [{"name": "expires_ms", "type": "long"}, {"name": "value", "type": "bytes"}],
-    }
-)
 ABSENT = object()
 
 

@@ -21,6 +21,8 @@ class TaskSpec:
     owners: dict[int, Owner]
     function: bytes
     """The user's function, pickled."""
+    columns: tuple[str, ...]
+    """The names of the columns as they arrive: Spark cannot hand over names with dots, so they travel numbered."""
     key_columns: tuple[str, ...]
     key_types: tuple[str, ...]
     output_schema: pa.Schema

@@ -81,6 +81,7 @@ class _TaskWork:
         for batch in batches:
             if not batch.num_rows:
                 continue
+            batch = batch.rename_columns(list(self._spec.columns))
             found = pc.min_max(batch.column(PARTITION_COLUMN)).as_py()
             proven = found["min"] == found["max"] == self._partition
             if not proven and (found["min"] is not None or self._spec.partition_of_task is None):

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from changelog_state.broker import EmbeddedBroker, embedded_broker, spark_connector_jars
-from changelog_state.errors import BrokerUnavailableError, ConfigurationError
+from changelog_state.broker import EmbeddedBroker, embedded_broker, ensure_java_home, spark_connector_jars
+from changelog_state.broker.jars import JarSet, fetch
+from changelog_state.broker.java_shim import shim_home
+from changelog_state.errors import BrokerUnavailableError, ConfigurationError, UnavailableError
 
 pytestmark = pytest.mark.kafka
 
@@ -118,7 +123,7 @@ def test_kafka_stops_when_its_owner_is_killed() -> None:
 
 def test_kafka_stops_when_its_owner_is_killed_but_a_forked_child_lives(tmp_path: Path) -> None:
     # The child inherits the pipe to the supervisor, which therefore does not end.
-    script = OWNER.replace("    time.sleep", "    import os; os.fork()\n    time.sleep")
+    script = OWNER.replace("    print", "    import os\n    if os.fork() == 0: time.sleep(600)\n    print")
     owner, kafka = start_owner(script, str(tmp_path))
     try:
         os.kill(owner.pid, signal.SIGKILL)
@@ -165,6 +170,63 @@ def test_connector_brings_no_jar_that_spark_ships() -> None:
     assert any(name.startswith("spark-sql-kafka") for name in connector)
     shipped = {jar.name for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
     assert {module(name) for name in connector}.isdisjoint(module(name) for name in shipped)
+
+
+def test_jars_are_fetched_once_and_again_when_damaged(
+    maven_repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    jar_set = JarSet("test", ("org.example:a:1",), excludes=("org.example:shipped",))
+    (jar,) = fetch(jar_set)
+    assert jar.name == "a-1.jar"
+
+    withheld = maven_repository.rename(tmp_path / "withheld")
+    assert fetch(jar_set) == [jar]
+
+    jar.write_bytes(b"cut")
+    with pytest.raises(UnavailableError, match=r"could not fetch test \(org\.example:a:1\)"):
+        fetch(jar_set)
+    withheld.rename(maven_repository)
+    assert fetch(jar_set) == [jar]
+    assert jar.read_bytes() == b"a jar"
+
+
+def test_spark_gets_a_java_home_that_it_can_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    home = ensure_java_home()
+    assert os.environ["JAVA_HOME"] == str(home)
+    assert ensure_java_home() == home
+    command = [str(home / "bin" / "java"), "--add-modules=jdk.incubator.vector", "-version"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def test_java_shim_drops_one_option_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    java = shim_home(Path("/bin/echo")) / "bin" / "java"
+    arguments = ["-Da=b  c", "--add-modules=jdk.incubator.vector", "--add-modules=java.sql", "*"]
+    printed = subprocess.run([str(java), *arguments], capture_output=True, text=True, check=True).stdout
+    assert printed == "-Da=b  c --add-modules=java.sql *\n"
+
+
+@pytest.fixture
+def maven_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A Maven repository with one module, which needs another one that is not there."""
+    root = tmp_path / "maven"
+    module_dir = root / "org" / "example" / "a" / "1"
+    module_dir.mkdir(parents=True)
+    (module_dir / "a-1.jar").write_bytes(b"a jar")
+    (module_dir / "a-1.pom").write_text(
+        "<project><modelVersion>4.0.0</modelVersion>"
+        "<groupId>org.example</groupId><artifactId>a</artifactId><version>1</version><dependencies><dependency>"
+        "<groupId>org.example</groupId><artifactId>shipped</artifactId><version>1</version>"
+        "</dependency></dependencies></project>"
+    )
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(root))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("CHANGELOG_STATE_MAVEN_REPOSITORY", f"http://127.0.0.1:{server.server_port}")
+        yield root
+        server.shutdown()
 
 
 def module(jar: str) -> str:

@@ -153,9 +153,7 @@ def test_every_interleaving_of_two_attempts_applies_once(agent: LocalAgent, make
             elif step == "stage":
                 tickets[who] = attempts[who].stage()
             else:
-                answers.append(
-                    agent.client.commit(gate.headers[0], tickets[who].stage_id, bytes.fromhex(tickets[who].digest))
-                )
+                answers.append(send_commit(agent, gate, tickets[who]))
         for attempt in attempts:
             assert sorted(attempt.rows, key=repr) == expected, order
             stored = dict(zip(sorted({key for key, _ in events}), attempt.read(), strict=True))

@@ -64,6 +64,10 @@ def home_of(key: str, partitions: int) -> int:
     return zlib.crc32(key.encode()) % partitions
 
 
+_open_attempts: set[Attempt] = set()
+"""A server's shutdown waits for open exchanges, and a failed test may leave some."""
+
+
 # -- agents ------------------------------------------------------------------------------------------------
 
 
@@ -84,6 +88,8 @@ class LocalAgent:
         if not self._stopped:
             self._stopped = True
             self.client.close()
+            for attempt in list(_open_attempts):
+                attempt.cut()
             self._server.shutdown()
             self.registry.close()
             shutil.rmtree(self._sockets)
@@ -142,6 +148,7 @@ class Attempt:
 
     def __init__(self, owner: Owner, header: RequestHeader, events: Iterable[Event], function: Function) -> None:
         self._session = Session(owner.address, header)
+        _open_attempts.add(self)
         self._owner = owner
         self._function = function
         amounts: dict[str, list[int | None]] = defaultdict(list)
@@ -175,7 +182,13 @@ class Attempt:
         )
 
     def close(self) -> None:
+        _open_attempts.discard(self)
         self._session.close()
+
+    def cut(self) -> None:
+        """As when the task's process is killed."""
+        self._session._reader.cancel()
+        self.close()
 
 
 class Driver:
