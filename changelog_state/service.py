@@ -20,6 +20,7 @@ from changelog_state.errors import (
     BatchRunningError,
     ConfigurationError,
     InvalidInputError,
+    SourceModeError,
     UnavailableError,
 )
 from changelog_state.reading import StateReader
@@ -97,6 +98,7 @@ class StateService:
         self._started_agent = False
         self._applied: tuple[str, str, int] | None = None
         self._result: DataFrame | None = None
+        self._source_topic: str | None = None
 
     def __reduce__(self) -> tuple[Callable[..., StateService], tuple[dict[str, Any]]]:
         return _from_settings, (self._settings,)
@@ -140,6 +142,7 @@ class StateService:
                 f"store {self._config.name} is in use by another call of apply() or clear(); one at a time"
             )
         try:
+            spark_bridge.use_drivers_python(df)
             context = spark_bridge.query_context(df)
             query = query_id or context.query_id or _OUTSIDE_A_QUERY
             applied = (query, context.run_id or "", batch_id)
@@ -150,7 +153,7 @@ class StateService:
                 )
             arranged = arrange(df, key_columns, partitioning, self._config.partitions, order_by)
             if arranged.topic is not None:
-                StateReader.check_source_topic(self._config, arranged.topic)
+                self._check_source(arranged.topic)
             identity = StoreIdentity.of(self._config, _PARTITIONERS[partitioning], codec.describe())
             coordinator = self._reigning(identity)
             assert self._topic is not None
@@ -181,6 +184,17 @@ class StateService:
             return result
         finally:
             self._lock.release()
+
+    def _check_source(self, topic: str) -> None:
+        """A store follows one topic: with two sources in a query, a batch may well have rows of one only."""
+        if self._source_topic is None:
+            StateReader.check_source_topic(self._config, topic)
+            self._source_topic = topic
+        elif topic != self._source_topic:
+            raise SourceModeError(
+                f"store {self._config.name} follows topic {self._source_topic}, but this batch comes from {topic}; "
+                "use one store per topic, or partitioning='hash'"
+            )
 
     def _keep(self, result: DataFrame) -> None:
         """Free the previous batch's rows; hold on to this one's."""

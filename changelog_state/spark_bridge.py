@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import re
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,7 +23,7 @@ from changelog_state.errors import SourceModeError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["QueryContext", "SourceRange", "query_context", "source_ranges", "spark_of"]
+__all__ = ["QueryContext", "SourceRange", "query_context", "source_ranges", "spark_of", "use_drivers_python"]
 
 _log = logging.getLogger(__name__)
 _logged: set[str] = set()
@@ -58,6 +60,23 @@ class SourceRange:
 def spark_of(df: DataFrame) -> SparkSession:
     """The session of this DataFrame; inside ``foreachBatch`` that is a clone made for the query."""
     return df.sparkSession
+
+
+def use_drivers_python(df: DataFrame) -> None:
+    """In local mode, run workers with the driver's own interpreter unless something else was asked for.
+
+    Spark's default is whatever ``python3`` is first on the PATH: with an environment that is not activated, one
+    that has neither pyarrow nor this library.
+    """
+    if os.environ.get("PYSPARK_PYTHON"):
+        return
+    try:
+        context: Any = spark_of(df).sparkContext
+        asked = context.getConf().get("spark.pyspark.python")
+        if context.master.startswith("local") and asked is None and context.pythonExec == "python3":
+            context.pythonExec = sys.executable
+    except Exception as error:
+        _debug_once("interpreter of the workers left as it is", error)
 
 
 # --- which batch is this? --------------------------------------------------------------------------------

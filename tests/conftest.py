@@ -21,6 +21,8 @@ from changelog_state.broker.java import ensure_java_home
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
+ensure_java_home()
+
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[EmbeddedBroker]:
@@ -32,7 +34,6 @@ def broker() -> Iterator[EmbeddedBroker]:
 def spark(fault_root: Path) -> Iterator[object]:
     from pyspark.sql import SparkSession
 
-    ensure_java_home()
     session = (
         SparkSession.builder.master("local[2]")
         .appName("changelog-state-tests")

@@ -117,6 +117,6 @@ def spark_session(job: Job) -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.local.dir", job.scratch)
         .config("spark.sql.warehouse.dir", f"{job.scratch}/warehouse")
-        .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={job.scratch} -XX:-UsePerfData")
+        .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={job.scratch} -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
     )
