@@ -71,7 +71,8 @@ def replay(
     """
     last = find_last_marker(config, partition, end)
     progress = ReplayProgress(start, start, end)
-    meta = state.meta or StoreMeta(topic_id=topic_id, position=start)
+    # A rebuild that is cut short goes on later: what it has read was not older than this.
+    meta = state.meta or StoreMeta(topic_id=topic_id, position=start, caught_up_ms=caught_up_ms)
     if start < end:
         with ChangelogReader(config, config.changelog_topic, partition, bulk=True) as reader:
             reader.seek(start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -14,14 +15,14 @@ from changelog_state.changelog.topic import Topic
 from changelog_state.changelog.writer import ChangelogWriter
 from changelog_state.codec.keys import CLAIM, MARKER
 from changelog_state.config import StoreConfig
-from changelog_state.errors import CorruptStoreError
+from changelog_state.errors import CorruptStoreError, StoreError
 from changelog_state.faults import fault_point
 from changelog_state.store.directory import PartitionDirectory
 from changelog_state.store.state_store import StateStore
 from restore.plan import LogBounds, Need, plan_partition
 from restore.replay import ReplayProgress, replay
 
-__all__ = ["Claimed", "claim_partition", "open_caught_up", "renew_claim"]
+__all__ = ["Claimed", "claim_partition", "open_caught_up", "renew_claim", "written_by_others"]
 
 logger = logging.getLogger(__name__)
 
@@ -96,19 +97,19 @@ def open_caught_up(
         moved = directory.move_aside("corrupt")
         logger.error("%s partition %d: %s; moved to %s, rebuilding", config.name, partition, error, moved)
         state = directory.open()
-    with ChangelogReader(config, config.changelog_topic, partition) as reader:
-        low, high = reader.bounds()
-        high = high if end is None else end
-        plan = plan_partition(state.meta, LogBounds(topic.topic_id, low, high, topic.delete_retention_ms), now_ms)
-        foreign = not plan.need.from_scratch and not _marker_stands(reader, state, high)
-    if state.meta is not None and (plan.need.from_scratch or foreign):
-        reason = "its marker is not in this log" if foreign else str(plan.need)
-        logger.warning("%s partition %d: local store not used: %s", config.name, partition, reason)
-        state.store.close()
-        directory.wipe()
-        state = directory.open()
-        plan = plan_partition(None, LogBounds(topic.topic_id, low, high, topic.delete_retention_ms), now_ms)
     try:
+        with ChangelogReader(config, config.changelog_topic, partition) as reader:
+            low, high = reader.bounds()
+            log = LogBounds(topic.topic_id, low, high if end is None else end, topic.delete_retention_ms)
+            plan = plan_partition(state.meta, log, now_ms)
+            foreign = not plan.need.from_scratch and not _marker_stands(reader, state, log.high)
+        if state.meta is not None and (plan.need.from_scratch or foreign):
+            reason = "its marker is not in this log" if foreign else str(plan.need)
+            logger.warning("%s partition %d: local store not used: %s", config.name, partition, reason)
+            state.store.close()
+            directory.wipe()
+            state = directory.open()
+            plan = plan_partition(None, log, now_ms)
         done = replay(
             config,
             partition,
@@ -120,7 +121,8 @@ def open_caught_up(
             on_progress=on_progress,
         )
     except BaseException:
-        state.store.close()
+        with contextlib.suppress(StoreError):
+            state.store.close()
         raise
     if plan.need is not Need.NOTHING:
         logger.info(
@@ -134,6 +136,13 @@ def open_caught_up(
             plan.end,
         )
     return state
+
+
+def written_by_others(config: StoreConfig, partition: int, position: int) -> bool:
+    """Whether anything was committed behind an owner's position: then it is the owner no longer."""
+    with ChangelogReader(config, config.changelog_topic, partition) as reader:
+        _, high = reader.bounds()
+        return position < high and reader.record_at(position, high) is not None
 
 
 def _marker_stands(reader: ChangelogReader, state: StateStore, high: int) -> bool:

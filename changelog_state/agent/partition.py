@@ -7,10 +7,11 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from changelog_state.agent.claiming import Claimed, claim_partition, open_caught_up, renew_claim
+from changelog_state.agent.claiming import Claimed, claim_partition, open_caught_up, renew_claim, written_by_others
 from changelog_state.agent.messages import StagedWorkLostError
 from changelog_state.agent.phases import Phase, check_move
 from changelog_state.agent.staging import StagedWork, StagingBudget
@@ -25,6 +26,7 @@ from changelog_state.errors import (
     ChangelogStateError,
     CorruptStoreError,
     PartitionPoisonedError,
+    ReplayImpossibleError,
     StaleClaimError,
     StaleEpochError,
     StoreError,
@@ -123,6 +125,8 @@ class Partition:
             )
         except Exception as error:
             with self._lock:
+                if opened is not None:
+                    self._state = opened  # so that it is closed, and can be opened again
                 self._fail(error)
             raise
         with self._lock:
@@ -172,9 +176,15 @@ class Partition:
 
     def get(self, header: RequestHeader, keys: list[bytes]) -> tuple[list[str], list[int], list[int], list[bytes]]:
         """Values of these keys before the header's batch: (names, row, name index, value)."""
-        with self._lock:
+        with self._lock, self._failing_with_its_store():
             replaying = self._judge(header)
             assert self._state is not None
+            assert self._state.meta is not None
+            if replaying and not self._state.meta.images_complete:
+                raise ReplayImpossibleError(
+                    f"store {self.config.name} partition {self.number}: the values from before batch {header.batch} "
+                    "were compacted away"
+                )
             names = self._marker.names if self._marker is not None else []
             if names is None:
                 return self._get_by_scan(keys, replaying)
@@ -289,7 +299,6 @@ class Partition:
         except (IndeterminateCommitError, StoreError) as error:
             self._fail(error)
             raise
-        fault_point("commit.after_kafka_commit")
         assert marker is not None
         meta = replace(
             meta,
@@ -301,8 +310,9 @@ class Partition:
         )
         spilled = ((keys, values, state.read(keys)) for keys, values in work.chunks())
         try:
+            fault_point("commit.after_kafka_commit")
             state.commit(spilled if work.spilled else prepared, marker.encode(), meta)
-        except StoreError as error:
+        except Exception as error:  # whatever it is: from here on the log knows more than this store
             self._fail(error)
             raise PartitionPoisonedError(
                 f"store {self.config.name} partition {self.number}: batch {header.batch} is in the changelog, but "
@@ -355,11 +365,11 @@ class Partition:
     # -- reads and status --------------------------------------------------------------------------------
 
     def read(self, topic: Topic, record_keys: list[bytes]) -> list[bytes | None]:
-        with self._lock:
+        with self._lock, self._failing_with_its_store():
             return self._readable(topic).read(record_keys)
 
     def scan(self, topic: Topic, start: bytes, end: bytes | None, limit: int) -> list[tuple[bytes, bytes]]:
-        with self._lock:
+        with self._lock, self._failing_with_its_store():
             found = []
             for entry in self._readable(topic).store.scan(start, end):
                 found.append(entry)
@@ -417,12 +427,25 @@ class Partition:
             if now - self._dirty_since < _FLUSH_AFTER_SECONDS:
                 return
             try:
-                self._state.update_meta(caught_up_ms=int(time.time() * 1000))
+                self._note_nothing_missed(self._state)
                 self._state.store.flush()
-            except StoreError as error:
+            except (StoreError, StaleClaimError) as error:
                 self._fail(error)
                 return
             self._dirty_since = now
+
+    def _note_nothing_missed(self, state: StateStore) -> None:
+        """The catch-up time goes on only while this is the owner; one that was replaced may not know it."""
+        assert state.meta is not None
+        now_ms = int(time.time() * 1000)
+        try:
+            replaced = written_by_others(self.config, self.number, state.meta.position)
+        except ChangelogStateError as error:
+            logger.info("%s partition %d: catch-up time not renewed: %s", self.config.name, self.number, error)
+            return
+        if replaced:
+            raise StaleClaimError(f"store {self.config.name} partition {self.number} was taken by another agent")
+        state.update_meta(caught_up_ms=now_ms)
 
     # -- inside ------------------------------------------------------------------------------------------
 
@@ -461,6 +484,16 @@ class Partition:
         self._progress = progress
         if self._stopping:
             raise StaleClaimError(f"store {self.config.name} partition {self.number} was released")
+
+    @contextmanager
+    def _failing_with_its_store(self) -> Iterator[None]:
+        """A store that cannot be read is closed, so that the next claim mends it."""
+        try:
+            yield
+        except StoreError as error:
+            if self._phase is not Phase.FAILED:
+                self._fail(error)
+            raise
 
     def _move(self, phase: Phase) -> None:
         self._phase = check_move(self._phase, phase)

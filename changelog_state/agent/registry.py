@@ -112,10 +112,21 @@ class Registry:
 
     def open_batch(self, config: StoreConfig, batch: OpenBatch, numbers: Iterable[int]) -> list[dict[str, Any]]:
         host = self._host(config)
+        numbers = list(numbers)
+        try:
+            self._open_all(host, batch, numbers)
+        except StaleEpochError:
+            # A recreated store counts its epochs from 1 again, and is not the one that this agent has known.
+            if not self._was_recreated(host):
+                raise
+            self._open_all(host, batch, numbers)
+        return self.statuses(config)
+
+    @staticmethod
+    def _open_all(host: _Host, batch: OpenBatch, numbers: Iterable[int]) -> None:
         for number in numbers:
             host.partitions[number].adopt_epoch(batch.epoch)
             host.partitions[number].open_batch(batch)
-        return self.statuses(config)
 
     def close_batch(self, config: StoreConfig, token: str) -> None:
         for partition in self._host(config).partitions.values():
@@ -167,22 +178,26 @@ class Registry:
             key = (config.application, config.store)
             host = self._hosts.get(key)
             if host is None:
-                partitions = {
-                    number: Partition(
-                        config,
-                        number,
-                        self._directory.partition(config.application, config.store, number),
-                        self._budget,
-                    )
-                    for number in range(config.partitions)
-                }
-                host = self._hosts[key] = _Host(config, partitions)
+                host = self._hosts[key] = _Host(config, self._partitions(config))
             if host.config.partitions != config.partitions:
                 raise ChangelogMismatchError(
                     f"store {config.name} has {host.config.partitions} partitions here, asked for with "
                     f"{config.partitions}; a store's partition count is fixed"
                 )
             return host
+
+    def _partitions(self, config: StoreConfig) -> dict[int, Partition]:
+        directory = self._directory
+        return {
+            number: Partition(
+                config, number, directory.partition(config.application, config.store, number), self._budget
+            )
+            for number in range(config.partitions)
+        }
+
+    def _was_recreated(self, host: _Host) -> bool:
+        known = host.topic
+        return known is not None and self._topic(host, refresh=True).topic_id != known.topic_id
 
     def _topic(self, host: _Host, *, refresh: bool = False) -> Topic:
         with host.topic_lock:
@@ -197,6 +212,7 @@ class Registry:
                     logger.warning("%s: the changelog was recreated; local stores are rebuilt", host.config.name)
                     for partition in host.partitions.values():
                         partition.release()
+                    host.partitions = self._partitions(host.config)
                 host.topic = topic
             return host.topic
 

@@ -9,6 +9,7 @@ import base64
 import json
 import logging
 import os
+import shutil
 import tempfile
 import threading
 import time
@@ -37,15 +38,17 @@ logger = logging.getLogger(__name__)
 AGENT_FILE = "agent.json"
 _ORPHAN_SECONDS = 60.0
 _WATCH_SECONDS = 2.0
+_SOCKET_PREFIX = "changelog-state-agent-"
 
 
 def run_agent(settings: AgentSettings, *, exit_with_drivers: bool = False) -> None:
     """Serve until stopped by a signal, by request, or because no driver is left."""
     registry = Registry(settings)
+    agent_file = registry.state_dir / AGENT_FILE
+    _remove_leftovers(agent_file)
     socket_path = _socket_path()
     server = AgentServer(registry, f"grpc+unix://{socket_path}")
     os.chmod(socket_path, 0o600)
-    agent_file = registry.state_dir / AGENT_FILE
     _write_atomically(agent_file, json.dumps(server.describe()))
     if exit_with_drivers:
         threading.Thread(target=server.watch_drivers, name="watch-drivers", daemon=True).start()
@@ -235,11 +238,22 @@ def _process_start(pid: int) -> str:
         return ""
 
 
+def _remove_leftovers(agent_file: Path) -> None:
+    """What a killed predecessor could not take away: its socket, in a directory of its own."""
+    try:
+        address = json.loads(agent_file.read_text())["address"]
+    except (OSError, ValueError, KeyError):
+        return
+    left = Path(address.removeprefix("grpc+unix://")).parent
+    if left.name.startswith(_SOCKET_PREFIX):
+        shutil.rmtree(left, ignore_errors=True)
+
+
 def _socket_path() -> Path:
     """A short path (the kernel takes about 100 bytes) in a directory that only this user can enter."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     parent = base if base and os.access(base, os.W_OK) and len(base) < 60 else "/tmp"
-    return Path(tempfile.mkdtemp(prefix="changelog-state-", dir=parent)) / "agent.sock"
+    return Path(tempfile.mkdtemp(prefix=_SOCKET_PREFIX, dir=parent)) / "agent.sock"
 
 
 def _write_atomically(path: Path, text: str) -> None:

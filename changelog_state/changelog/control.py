@@ -41,18 +41,19 @@ class ControlLog:
 
     def __init__(self, config: StoreConfig, identity: StoreIdentity) -> None:
         """
-        1. Take the transactional id: no earlier driver can write any more.
-        2. Commit a probe, which ends whatever was open, and read what stands before it.
-        3. Verify the store's identity; commit the next epoch.
+        1. Verify the store's identity, before a driver that has it right is fenced.
+        2. Take the transactional id: no earlier driver can write any more.
+        3. Commit a probe, which ends whatever was open, and read what stands before it.
+        4. Verify again; commit the next epoch.
         """
         self._config = config
+        _verify_epoch(config, read_control(config).epoch, identity)
         self._writer = ChangelogWriter(config, config.control_topic, 0, config.control_transactional_id)
         self.driver = uuid.uuid4().hex
         self._write(_PROBE_KEY, self.driver.encode())
         before = read_control(config)
         self.batch = before.batch
-        if before.epoch is not None:
-            verify_identity(config, StoreIdentity.from_fields(vars(before.epoch)), identity)
+        _verify_epoch(config, before.epoch, identity)
         self.epoch = before.epoch.epoch + 1 if before.epoch is not None else 1
         record = Epoch(self.epoch, self.driver, int(time.time() * 1000), **vars(identity))
         self._write(_EPOCH_KEY, record.encode())
@@ -75,6 +76,11 @@ class ControlLog:
                     f"another driver has taken store {self._config.name}; this one must stop ({error})"
                 ) from error
             raise BrokerUnavailableError(f"control record of store {self._config.name}: {error}") from error
+
+
+def _verify_epoch(config: StoreConfig, recorded: Epoch | None, wanted: StoreIdentity) -> None:
+    if recorded is not None:
+        verify_identity(config, StoreIdentity.from_fields(vars(recorded)), wanted)
 
 
 def verify_identity(config: StoreConfig, recorded: StoreIdentity, wanted: StoreIdentity) -> None:

@@ -82,6 +82,13 @@ class ChangelogWriter:
             self._producer.commit_transaction(_COMMIT_SECONDS)
         except KafkaException as error:
             raise self._failed(error) from error
+        except SystemError as error:
+            # NOTE: the client raises a fatal error (being fenced is one) while it calls the delivery reports, and
+            # the interpreter makes this of it.
+            if not isinstance(error.__cause__, KafkaException):
+                self._abort()
+                raise
+            raise self._failed(error.__cause__) from error
         except BaseException:
             self._abort()
             raise

@@ -20,7 +20,8 @@ class Narrator:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._begun = time.monotonic()
-        self._status = console.status("") if console.is_terminal else None
+        moving = console.is_terminal and not console.is_dumb_terminal
+        self._status = console.status("") if moving else None
         self._last_progress = 0.0
 
     def __enter__(self) -> Narrator:
@@ -50,4 +51,9 @@ class Narrator:
         if self._status is None:
             self.say(f"    {text}")
         else:
-            self._status.update(f"{self.seconds():.0f} s  {escape(text)}")
+            self.doing(text)
+
+    def doing(self, text: str) -> None:
+        """For a terminal only: what the moving line says until there is news."""
+        if self._status is not None:
+            self._status.update(f"{self.seconds():4.0f} s  {escape(text)}")

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from changelog_state.demo.kills import Kill
@@ -50,12 +51,12 @@ class Report:
     def print(self, console: Console) -> None:
         verdict, style = ("EXACTLY ONCE", "bold green") if self.exactly_once else ("NOT EXACTLY ONCE", "bold red")
         console.print()
-        console.print(f"[{style}]{verdict}[/]: {self._verdict()}", soft_wrap=True)
+        console.print(f"[{style}]{verdict}[/]: {self._verdict()}", soft_wrap=True, highlight=False)
         console.print()
         console.print(self._kills())
         console.print()
         for name, text in self._facts():
-            console.print(f"  {name:<11}{text}", soft_wrap=True)
+            console.print(f"  {name:<11}{escape(text)}", soft_wrap=True, highlight=False)
 
     def _verdict(self) -> str:
         if self.exactly_once:
@@ -80,7 +81,7 @@ class Report:
             ),
             (
                 "outputs",
-                f"{self.output_rows:,} rows of {self.batches:,} batches, with each change of a total once; "
+                f"{self.output_rows:,} rows of {self.batches:,} batches, one per user and change of the total; "
                 f"{_differ(self.mismatched_outputs)}",
             ),
             (
@@ -114,4 +115,4 @@ def _differ(keys: list[str]) -> str:
     if not keys:
         return "no user differs"
     more = ", …" if len(keys) > _MOST_SHOWN else ""
-    return f"{len(keys):,} users DIFFER: {', '.join(keys[:_MOST_SHOWN])}{more}"
+    return f"{len(keys):,} DIFFER: {', '.join(keys[:_MOST_SHOWN])}{more}"

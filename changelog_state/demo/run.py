@@ -216,6 +216,7 @@ class _Demo:
         self.driver.finish()
         self.wait_until(lambda: self.driver.has_said("drained"), "the stream to process what is left", _DRAIN_SECONDS)
         self._quiet = True
+        self._narrator.doing("stopping the query and Spark")
         self.wait_until(self.driver.has_ended, "the driver to stop", _DRAIN_SECONDS)
         self._narrator.say(
             "the stream has stopped; comparing the state with totals computed from the input topic alone"
@@ -226,6 +227,7 @@ class _Demo:
     def _compare(self) -> Report:
         assert self._job is not None
         assert self._purchases is not None
+        self._narrator.doing("reading the input topic, the state and the outputs")
         expected = totals_of_topic(self._job.bootstrap_servers, INPUT_TOPIC)
         with self._job.service() as service:
             actual = {

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["OUTPUT_SCHEMA", "Job", "batch_directory", "running_total", "spark_session", "start_query"]
 
 PURCHASE_SCHEMA = "user_id string, cents long"
+_SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""Compiling well does not pay off in a minute: with this Spark needs half the CPU time until its first batch."""
 OUTPUT_SCHEMA = "user_id string, bought long, spent_cents long, total_cents long"
 
 
@@ -117,6 +119,6 @@ def spark_session(job: Job) -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.local.dir", job.scratch)
         .config("spark.sql.warehouse.dir", f"{job.scratch}/warehouse")
-        .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={job.scratch} -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={job.scratch} {_SHORT_LIVED_JVM}")
         .getOrCreate()
     )

@@ -36,7 +36,8 @@ class Store(Protocol):
     def flush(self) -> None:
         """Make everything written so far survive the loss of the process."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Flush and let go of it; a second time changes nothing."""
 
 
 def next_prefix(prefix: bytes) -> bytes | None:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -17,7 +18,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from changelog_state.errors import StateDirectoryError
+from changelog_state.errors import StateDirectoryError, StoreError
 from changelog_state.store.rocksdb import RocksMemory, RocksStore
 from changelog_state.store.state_store import StateStore
 
@@ -30,7 +31,13 @@ class PartitionDirectory:
         self._memory = memory
 
     def open(self) -> StateStore:
-        return StateStore(RocksStore(self.path / "db", self._memory))
+        store = RocksStore(self.path / "db", self._memory)
+        try:
+            return StateStore(store)
+        except BaseException:
+            with contextlib.suppress(StoreError):
+                store.close()
+            raise
 
     def exists(self) -> bool:
         return (self.path / "db" / "CURRENT").exists()

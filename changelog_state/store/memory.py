@@ -40,10 +40,8 @@ class MemoryStore:
     def scan(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         entries = dict(self._entries)
         ordered = sorted(entries)
-        for key in ordered[bisect_left(ordered, start) :]:
-            if end is not None and key >= end:
-                return
-            yield key, entries[key]
+        last = len(ordered) if end is None else bisect_left(ordered, end)
+        return iter([(key, entries[key]) for key in ordered[bisect_left(ordered, start) : last]])
 
     def batch(self) -> MemoryBatch:
         return MemoryBatch()

@@ -16,6 +16,7 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
+    RdictIter,
     ReadOptions,
     WriteBatch,
     WriteBufferManager,
@@ -76,6 +77,7 @@ class RocksStore:
             self._db = Rdict(str(path), options, column_families={"default": options})
         except Exception as error:
             raise _translated(error, path, "open") from error
+        self._closed = False
         self._no_wal = WriteOptions()
         self._no_wal.disable_wal = True
 
@@ -98,8 +100,23 @@ class RocksStore:
         if end is not None:
             options.set_iterate_upper_bound(end)
         try:
-            items = self._db.items(from_key=start, read_opt=options)
-            yield from items
+            entries = self._db.iter(options)
+            entries.seek(start)
+        except Exception as error:
+            raise _translated(error, self.path, "scan") from error
+        return self._entries(entries, options)
+
+    def _entries(self, entries: RdictIter, options: ReadOptions) -> Iterator[tuple[bytes, bytes]]:
+        """IMPORTANT: damage ends an iteration like the end of the data does; only the status tells them apart.
+
+        The options are held here because they own the bound's bytes, which the iterator only points to: without
+        them it runs on beyond the bound, or stops before it.
+        """
+        try:
+            while (key := entries.key()) is not None:
+                yield key, entries.value()
+                entries.next()
+            entries.status()
         except Exception as error:
             raise _translated(error, self.path, "scan") from error
 
@@ -119,6 +136,9 @@ class RocksStore:
             raise _translated(error, self.path, "flush") from error
 
     def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         try:
             self._db.flush()
         except Exception as error:
@@ -135,6 +155,7 @@ class RocksStore:
 
 def _translated(error: Exception, path: Path, doing: str) -> StoreError:
     text = str(error)
-    if "Corruption" in text or "checksum mismatch" in text:
+    incomplete = doing == "open" and "No such file" in text
+    if "Corruption" in text or "checksum mismatch" in text or incomplete:
         return CorruptStoreError(f"local store is damaged: {path} ({doing}: {text})")
     return StoreError(f"local store failed: {path} ({doing}: {text}); check the disk's space and permissions")
