@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from changelog_state import errors
-from changelog_state.errors import AgentUnavailableError, ChangelogStateError, StaleClaimError
+from changelog_state.errors import AgentUnavailableError, ChangelogStateError, StaleClaimError, StoreError
 
 __all__ = ["job_error", "worth_another_run"]
 
@@ -23,5 +23,5 @@ def job_error(error: BaseException) -> ChangelogStateError | None:
 
 
 def worth_another_run(error: ChangelogStateError) -> bool:
-    """An owner was lost in the middle of the job: the same batch can run again at once."""
-    return isinstance(error, (AgentUnavailableError, StaleClaimError))
+    """An owner, or its local store, was lost in the middle of the job: the same batch can run again at once."""
+    return isinstance(error, (AgentUnavailableError, StaleClaimError, StoreError))

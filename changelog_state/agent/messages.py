@@ -21,8 +21,9 @@ __all__ = [
     "to_flight_error",
 ]
 
-REQUEST_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
-"""Task → agent. GET: encoded keys, no values. STAGE: record keys and new values (null deletes)."""
+REQUEST_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("previous", pa.binary())])
+"""Task → agent. GET: encoded keys only. STAGE: record keys, new values (null deletes), and the values that this
+session's GET answered with (null: absent), so that the owner need not read them a second time for its images."""
 
 ANSWER_SCHEMA = pa.schema([("row", pa.int32()), ("name", pa.int32()), ("value", pa.binary())])
 """Agent → task: the values that exist, by row of the request and index into the names of the metadata."""

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +18,6 @@ from changelog_state.agent.staging import StagedWork, StagingBudget
 from changelog_state.changelog.record import Claim, Marker
 from changelog_state.changelog.topic import Topic
 from changelog_state.changelog.writer import ChangelogWriter, IndeterminateCommitError
-from changelog_state.codec.digest import PairDigest
 from changelog_state.codec.keys import DATA, MARKER
 from changelog_state.config import StoreConfig
 from changelog_state.errors import (
@@ -265,17 +264,11 @@ class Partition:
     def _commit_work(self, header: RequestHeader, work: StagedWork) -> int:
         writer, state, meta = self._owned()
         begin = meta.position
-        images = PairDigest()
-        prepared: list[Chunk] = []
         fault_point("commit.before_transaction")
+        in_memory = None if work.spilled else list(work.chunks())
 
-        def mutations() -> Iterator[tuple[list[bytes], list[bytes | None]]]:
-            for keys, values in work.chunks():
-                previous = state.read(keys)
-                images.update(keys, previous)
-                if not work.spilled:
-                    prepared.append((keys, values, previous))
-                yield keys, values
+        def chunks() -> Iterable[Chunk]:
+            return work.chunks() if in_memory is None else in_memory
 
         marker: Marker | None = None
 
@@ -288,14 +281,14 @@ class Partition:
                 begin=begin,
                 records=work.records,
                 mutations=work.digest(),
-                images=images.digest(),
+                images=work.images_digest(),
                 names=self._names_with(work.names),
                 time_ms=int(time.time() * 1000),
             )
             return MARKER, marker.encode()
 
         try:
-            offset = writer.write(mutations(), last, purpose="commit")
+            offset = writer.write(((keys, values) for keys, values, _ in chunks()), last, purpose="commit")
         except (IndeterminateCommitError, StoreError) as error:
             self._fail(error)
             raise
@@ -308,10 +301,9 @@ class Partition:
             images_complete=True,
             caught_up_ms=marker.time_ms,
         )
-        spilled = ((keys, values, state.read(keys)) for keys, values in work.chunks())
         try:
             fault_point("commit.after_kafka_commit")
-            state.commit(spilled if work.spilled else prepared, marker.encode(), meta)
+            state.commit(chunks(), marker.encode(), meta)
         except Exception as error:  # whatever it is: from here on the log knows more than this store
             self._fail(error)
             raise PartitionPoisonedError(

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from changelog_state.codec.digest import PairDigest
 from changelog_state.errors import InvalidInputError
+from changelog_state.store.state_store import Chunk
 
 __all__ = ["StagedWork", "StagingBudget"]
 
@@ -50,6 +51,7 @@ class StagedWork:
         self._spill_path: Path | None = None
         self._spill: pa.RecordBatchStreamWriter | None = None
         self._digest = PairDigest()
+        self._images = PairDigest()
 
     @property
     def records(self) -> int:
@@ -60,11 +62,18 @@ class StagedWork:
         return self._spill_path is not None
 
     def digest(self) -> bytes:
+        """Of (key, new value)."""
         return self._digest.digest()
 
+    def images_digest(self) -> bytes:
+        """Of (key, previous value)."""
+        return self._images.digest()
+
     def append(self, batch: pa.RecordBatch) -> None:
+        keys, values, previous = _columns(batch)
         try:
-            self._digest.update(batch.column(0).to_pylist(), batch.column(1).to_pylist())
+            self._digest.update(keys, values)
+            self._images.update(keys, previous)
         except ValueError as error:
             raise InvalidInputError(f"staged {error}; this is a defect of the task's side, report it") from error
         if self._spill is None and self._budget.reserve(batch.nbytes):
@@ -83,13 +92,13 @@ class StagedWork:
         self.names = names
         self.sealed = True
 
-    def chunks(self) -> Iterator[tuple[list[bytes], list[bytes | None]]]:
+    def chunks(self) -> Iterator[Chunk]:
         for batch in self._in_memory:
-            yield batch.column(0).to_pylist(), batch.column(1).to_pylist()
+            yield _columns(batch)
         if self._spill_path is not None:
             with pa.ipc.open_stream(pa.memory_map(str(self._spill_path))) as reader:
                 for batch in reader:
-                    yield batch.column(0).to_pylist(), batch.column(1).to_pylist()
+                    yield _columns(batch)
 
     def discard(self) -> None:
         self._in_memory = []
@@ -100,3 +109,8 @@ class StagedWork:
         if self._spill_path is not None:
             self._spill_path.unlink(missing_ok=True)
             self._spill_path = None
+
+
+def _columns(batch: pa.RecordBatch) -> Chunk:
+    keys, values, previous = (column.to_pylist() for column in batch.columns)
+    return keys, values, previous

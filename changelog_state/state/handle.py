@@ -56,15 +56,14 @@ class State:
             if value is not ABSENT:
                 yield name, value
 
-    def changed(self) -> list[tuple[str, bytes | None]]:
-        """What differs from before, in order of the names: the mutations of this key."""
-        changes = self._changes
-        if not changes:
-            return []
-        stored = self._stored
+    def changed(self) -> list[tuple[str, bytes | None, bytes | None]]:
+        """What differs from before, in order of the names: (name, new value, previous value)."""
+        changes, stored = self._changes, self._stored
         if len(changes) == 1:
-            return [item for item in changes.items() if item[1] != stored.get(item[0])]
-        return sorted(
-            (item for item in changes.items() if item[1] != stored.get(item[0])),
-            key=lambda item: item[0].encode(),
-        )
+            ((name, value),) = changes.items()
+            previous = stored.get(name)
+            return [] if value == previous else [(name, value, previous)]
+        found = [(name, value, stored.get(name)) for name, value in changes.items() if value != stored.get(name)]
+        if len(found) > 1:
+            found.sort(key=lambda change: change[0].encode())
+        return found

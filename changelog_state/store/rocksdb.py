@@ -119,6 +119,8 @@ class RocksStore:
             entries.status()
         except Exception as error:
             raise _translated(error, self.path, "scan") from error
+        finally:
+            del entries  # the database stays locked while an iterator lives, be it in a traceback
 
     def batch(self) -> Batch:
         return WriteBatch(raw_mode=True)  # type: ignore[no-any-return]

@@ -50,7 +50,8 @@ class Session:
     def get(self, keys: list[bytes]) -> list[dict[str, bytes]]:
         """Per key, the stored names and values from before this batch."""
         found: list[dict[str, bytes]] = [{} for _ in keys]
-        self._send(keys, [None] * len(keys), _GET)
+        nothing = pa.nulls(len(keys), pa.binary())
+        self._send(pa.array(keys, pa.binary()), nothing, nothing, _GET)
         chunk = self._receive()
         names = json.loads(chunk.app_metadata.to_pybytes())
         rows, name_indexes, values = (column.to_pylist() for column in chunk.data.columns)
@@ -63,8 +64,10 @@ class Session:
                 found[row][names[index]] = value
         return found
 
-    def stage(self, keys: list[bytes], values: list[bytes | None]) -> None:
-        self._send(keys, values, _STAGE)
+    def stage(self, keys: list[bytes], values: list[bytes | None], previous: list[bytes | None]) -> None:
+        """Record keys in ascending order, their new values, and what ``get`` gave for them."""
+        columns = [pa.array(column, pa.binary()) for column in (keys, values, previous)]
+        self._send(columns[0], columns[1], columns[2], _STAGE)
 
     def seal(self, names: Iterable[str]) -> dict[str, Any]:
         """Everything was staged; answers with the stage's id, digest and number of records."""
@@ -74,8 +77,8 @@ class Session:
             raise self._lost(error) from error
         return json.loads(self._receive().app_metadata.to_pybytes())  # type: ignore[no-any-return]
 
-    def _send(self, keys: list[bytes], values: list[bytes | None], verb: bytes) -> None:
-        batch = pa.record_batch([pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=REQUEST_SCHEMA)
+    def _send(self, keys: pa.Array, values: pa.Array, previous: pa.Array, verb: bytes) -> None:
+        batch = pa.record_batch([keys, values, previous], schema=REQUEST_SCHEMA)
         try:
             self._writer.write_with_metadata(batch, verb)
         except (flight.FlightError, pa.ArrowException, OSError) as error:

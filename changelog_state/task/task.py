@@ -73,7 +73,7 @@ class _TaskWork:
         self._codec = KeyCodec(spec.key_types)
         self._function = _unpickled(spec.function)
         self._session: Session | None = None
-        self._names: set[str] = set()
+        self._names: dict[str, bytes] = {}
         self._skip = self._partition in spec.skipped
 
     def checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -104,10 +104,8 @@ class _TaskWork:
         session = self._opened()
         columns = [keys] if len(self._codec.types) == 1 else [list(column) for column in zip(*keys, strict=True)]
         encoded = self._codec.encode_columns(columns)
-        function, now_ms, names = self._function, self._spec.batch_time_ms, self._names
-        staged_keys: list[bytes] = []
-        staged_values: list[bytes | None] = []
-        staged_bytes = 0
+        function, now_ms, suffixes = self._function, self._spec.batch_time_ms, self._names
+        staged = _Stage(session, self._spec.largest_record_bytes)
         produced: list[dict[str, Any]] = []
         for key, encoded_key, key_rows, stored in zip(keys, encoded, rows, session.get(encoded), strict=True):
             state = State(stored, now_ms)
@@ -115,26 +113,14 @@ class _TaskWork:
                 result = function(key, key_rows, state)
                 if result is not None:
                     produced.extend(result)
+                for name, value, previous in state.changed():
+                    suffix = suffixes.get(name)
+                    if suffix is None:
+                        suffix = suffixes[name] = name.encode()
+                    staged.add(DATA + encoded_key + suffix, value, previous)
             except Exception as error:
                 raise self._function_failed(key, error) from error
-            for name, value in state.changed():
-                names.add(name)
-                record_key = DATA + encoded_key + name.encode()
-                staged_keys.append(record_key)
-                staged_values.append(value)
-                size = len(record_key) + len(value or b"")
-                if size > self._spec.largest_record_bytes:
-                    raise ValueEncodingError(
-                        f"state {name!r} of key {key!r} takes {size} bytes in batch {self._batch}, the changelog "
-                        f"takes records up to {self._spec.largest_record_bytes}; store less under one name, or "
-                        "raise the topic's max.message.bytes and give it in topic="
-                    )
-                staged_bytes += size
-            if len(staged_keys) >= _STAGE_RECORDS or staged_bytes >= _STAGE_BYTES:
-                session.stage(staged_keys, staged_values)
-                staged_keys, staged_values, staged_bytes = [], [], 0
-        if staged_keys:
-            session.stage(staged_keys, staged_values)
+        staged.send()
         if produced:
             yield produced
 
@@ -179,6 +165,39 @@ class _TaskWork:
         return FunctionError(
             f"the function raised {type(error).__name__} {where}: {error}; nothing of this batch was committed"
         )
+
+
+class _Stage:
+    """Changes on their way to the owner, in chunks of bounded size."""
+
+    __slots__ = ("_bytes", "_keys", "_largest", "_previous", "_session", "_values")
+
+    def __init__(self, session: Session, largest_record_bytes: int) -> None:
+        self._session = session
+        self._largest = largest_record_bytes
+        self._keys: list[bytes] = []
+        self._values: list[bytes | None] = []
+        self._previous: list[bytes | None] = []
+        self._bytes = 0
+
+    def add(self, record_key: bytes, value: bytes | None, previous: bytes | None) -> None:
+        self._keys.append(record_key)
+        self._values.append(value)
+        self._previous.append(previous)
+        size = len(record_key) + len(value or b"")
+        if size > self._largest:
+            raise ValueEncodingError(
+                f"a value takes {size} bytes, the changelog takes records up to {self._largest}; store less under "
+                "one name, or raise the topic's max.message.bytes and give it in topic="
+            )
+        self._bytes += size
+        if self._bytes >= _STAGE_BYTES or len(self._keys) >= _STAGE_RECORDS:
+            self.send()
+
+    def send(self) -> None:
+        if self._keys:
+            self._session.stage(self._keys, self._values, self._previous)
+            self._keys, self._values, self._previous, self._bytes = [], [], [], 0
 
 
 def _unpickled(function: bytes) -> Callable[..., Any]:

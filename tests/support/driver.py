@@ -155,7 +155,7 @@ class Attempt:
         for key, amount in events:
             amounts[key].append(amount)
         self._amounts = dict(sorted(amounts.items(), key=lambda item: CODEC.encode(item[0])))
-        self._changes: list[tuple[bytes, bytes | None]] = []
+        self._changes: list[tuple[bytes, bytes | None, bytes | None]] = []
         self._names: set[str] = set()
         self.rows: list[tuple[Any, ...]] = []
 
@@ -167,15 +167,15 @@ class Attempt:
         for (key, amounts), stored in zip(self._amounts.items(), self.read(), strict=True):
             state = State(stored, BATCH_TIME_MS)
             self.rows.append(self._function(key, amounts, state))
-            for name, value in state.changed():
+            for name, value, previous in state.changed():
                 self._names.add(name)
-                self._changes.append((record_key(DATA, CODEC.encode(key), name), value))
+                self._changes.append((record_key(DATA, CODEC.encode(key), name), value, previous))
         return self
 
     def stage(self, chunk: int = 1_000) -> Ticket:
         for start in range(0, len(self._changes), chunk):
             part = self._changes[start : start + chunk]
-            self._session.stage([key for key, _ in part], [value for _, value in part])
+            self._session.stage(*(list(column) for column in zip(*part, strict=True)))
         sealed = self._session.seal(self._names)
         return Ticket(
             self._owner.partition, self._owner.partition, 0, sealed["stage_id"], sealed["digest"], sealed["records"]

@@ -40,7 +40,9 @@ def imports_of(path: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             submodules = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {name if (ROOT / (name.replace(".", "/") + ".py")).exists() else node.module for name in submodules}
+            found |= {
+                name if (ROOT / (name.replace(".", "/") + ".py")).exists() else node.module for name in submodules
+            }
     return {name for name in found if name.split(".")[0] in ("changelog_state", "restore")}
 
 
