@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 _CLAIM_WAIT_SECONDS = 2.0
 _MOST_FAILURES = 5
-"""Claims of one partition that may fail in a row before the reason is the user's to hear."""
+"""Claims of one partition, or searches for an agent, that may fail in a row before the user hears why."""
 _PAUSE_SECONDS = 0.1
 
 
@@ -128,10 +128,13 @@ class Coordinator:
         failures: dict[int, int] = {}
         statuses: dict[int, dict[str, Any]] = {}
         unavailable: AgentUnavailableError | None = None
+        fruitless = 0
         while True:
             try:
                 if not self._owners:
+                    fruitless += 1
                     self._plan()
+                fruitless = 0
                 statuses = self._announce(query, batch, token)
                 missing = [p for p, status in statuses.items() if not self._ready(status)]
                 if not missing:
@@ -139,6 +142,8 @@ class Coordinator:
                     return owners, list(statuses.values())
                 self._claim(missing, failures, max(0.0, min(_CLAIM_WAIT_SECONDS, deadline - time.monotonic())))
             except AgentUnavailableError as error:
+                if fruitless >= _MOST_FAILURES:
+                    raise
                 unavailable = error
                 logger.warning("planning again: %s", error)
                 self._forget_agents()

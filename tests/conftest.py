@@ -41,6 +41,8 @@ def spark(fault_root: Path) -> Iterator[object]:
         .config("spark.jars", ",".join(spark_connector_jars()))
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.driver.memory", "2g")
+        # Tests run many different plans once each: compiling them well takes longer than running them.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.streaming.stopTimeout", "60s")

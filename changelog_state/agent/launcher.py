@@ -14,10 +14,12 @@ from changelog_state.agent.client import AgentClient
 from changelog_state.agent.server import AGENT_FILE
 from changelog_state.errors import AgentUnavailableError, StateDirectoryError
 
-__all__ = ["find_agent", "start_agent"]
+__all__ = ["WRONG_USE", "find_agent", "start_agent"]
 
 logger = logging.getLogger(__name__)
 
+WRONG_USE = 2
+"""The exit code of a command that was given something it cannot work with."""
 _START_SECONDS = 30.0
 _LOG_TAIL_LINES = 15
 _SCRUBBED_PREFIXES = ("SPARK_", "PYSPARK_", "PYTHON_WORKER", "PYTHONHASHSEED", "_PYSPARK")
@@ -72,6 +74,8 @@ def start_agent(state_dir: Path) -> AgentClient:
         if client is not None:
             return client
         if process.poll() is not None and (client := find_agent(state_dir)) is None:
+            if process.returncode == WRONG_USE:
+                raise StateDirectoryError(_tail(state_dir, 1).removeprefix("changelog-state: "))
             break
         time.sleep(0.02)
     raise AgentUnavailableError(
@@ -79,6 +83,5 @@ def start_agent(state_dir: Path) -> AgentClient:
     )
 
 
-def _tail(state_dir: Path) -> str:
-    lines = (state_dir / "agent.log").read_text(errors="replace").splitlines()
-    return "\n".join(lines[-_LOG_TAIL_LINES:])
+def _tail(state_dir: Path, lines: int = _LOG_TAIL_LINES) -> str:
+    return "\n".join((state_dir / "agent.log").read_text(errors="replace").splitlines()[-lines:])

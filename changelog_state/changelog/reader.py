@@ -59,8 +59,11 @@ class ChangelogReader:
         found = self._consumer.position([TopicPartition(self._topic, self._partition)])[0].offset
         return max(int(found), self._last_position)
 
-    def read(self, most: int, timeout_seconds: float = 0.1) -> list[Message]:
-        """Up to ``most`` records; none if nothing arrives in time. A silent broker is an error after a while."""
+    def read(self, most: int, timeout_seconds: float = 0.02) -> list[Message]:
+        """Up to ``most`` records; none if nothing arrives in time. A silent broker is an error after a while.
+
+        The client waits for all of ``most``, so the time-out is what reading the last few records of a log costs.
+        """
         with clients.broker_errors(self._config, f"read {self._where()}"):
             messages: list[Message] = self._consumer.consume(most, timeout_seconds)
         for message in messages:

@@ -7,6 +7,7 @@ import sys
 
 import typer
 
+from changelog_state.agent.launcher import WRONG_USE
 from changelog_state.cli.agent import agent
 from changelog_state.cli.broker import broker
 from changelog_state.cli.clear import clear
@@ -37,7 +38,7 @@ def main() -> None:
     try:
         app()
     except ConfigurationError as error:
-        sys.exit(_fail(error, 2))
+        sys.exit(_fail(error, WRONG_USE))
     except ChangelogStateError as error:
         sys.exit(_fail(error, 1))
 

@@ -6,6 +6,7 @@ clock outside.
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import Any
 
@@ -35,6 +36,6 @@ def decode_visible(data: bytes | None, now_ms: int) -> Any:
 def ttl_ms(ttl: float | timedelta) -> int:
     """A time to live in milliseconds; plain numbers are seconds."""
     seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
         raise ValueEncodingError(f"ttl is {ttl!r}; give seconds or a timedelta greater than zero")
     return int(seconds * 1000)

@@ -137,7 +137,7 @@ def test_a_state_dir_that_another_agent_uses(spark: Any, make_service: Any, tmp_
 
     held = StateDirectory(tmp_path / "state")
     try:
-        with pytest.raises(cs.AgentUnavailableError, match=rf"used by another agent.*process {os.getpid()}"):
+        with pytest.raises(cs.StateDirectoryError, match=rf"used by another agent.*process {os.getpid()}"):
             make_service().apply(frame_of(spark), 0, count, key="user_id", schema=SCHEMA)
     finally:
         held.close()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,33 +16,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from changelog_state.broker import EmbeddedBroker, embedded_broker, spark_connector_jars
+from changelog_state.broker import EmbeddedBroker
 from changelog_state.errors import SourceModeError
 from changelog_state.spark_bridge import QueryContext, SourceRange, query_context, source_ranges, spark_of
 
 pytestmark = pytest.mark.spark
 kafka = pytest.mark.kafka
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[EmbeddedBroker]:
-    with embedded_broker() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", 2)
-        .config("spark.jars", ",".join(map(str, spark_connector_jars())))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module")

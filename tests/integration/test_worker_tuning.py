@@ -19,7 +19,6 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from changelog_state.broker import spark_connector_jars
 from changelog_state.task import worker_tuning
 from changelog_state.task.worker_tuning import EXAMINED_VERSIONS, SWITCH, tune_worker
 
@@ -33,20 +32,6 @@ pytestmark = [
 
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # The workers cannot import this module.
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.jars", ",".join(map(str, spark_connector_jars())))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
 
 
 Environment = dict[str, str]

@@ -17,14 +17,6 @@ ROWS = 400
 CHARACTERS = "\0\1 aZ09-é€中😀\x7f\x80ÿ"
 
 
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    # Never stopped: the session may be another module's.
-    builder: Any = SparkSession.builder
-    session: SparkSession = builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-    return session
-
-
 def _integers(rng: random.Random, bits: int) -> int:
     limit = 1 << (bits - 1)
     return rng.choice([0, 1, -1, limit - 1, -limit, rng.randrange(-limit, limit), rng.randrange(-100, 100)])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import signal
+import subprocess
+import sys
 import tempfile
+import time
 import uuid
 import zlib
 from collections import defaultdict
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from changelog_state.agent.client import AgentClient
-from changelog_state.agent.launcher import find_agent, start_agent
+from changelog_state.agent.launcher import find_agent
 from changelog_state.agent.partition import Partition
 from changelog_state.agent.registry import AgentSettings, Registry
 from changelog_state.agent.server import AgentServer
@@ -25,7 +25,7 @@ from changelog_state.changelog.topic import ensure_topics
 from changelog_state.codec.digest import EMPTY_DIGEST
 from changelog_state.codec.keys import DATA, KeyCodec, record_key, split_record_key
 from changelog_state.config import StoreConfig
-from changelog_state.errors import AgentUnavailableError, ChangelogStateError
+from changelog_state.errors import ChangelogStateError
 from changelog_state.job_errors import worth_another_run
 from changelog_state.requests import RequestHeader
 from changelog_state.state.handle import State
@@ -38,6 +38,8 @@ from restore.gate import MarkerView, Verdict, judge_batch
 CODEC = KeyCodec(("string",))
 BATCH_TIME_MS = 1_700_000_000_000
 _MOST_ENTRIES = 1_000_000
+_START_SECONDS = 30.0
+_ROOT = Path(__file__).parents[2]
 
 Event = tuple[str, int | None]
 """A key, and what to add to its total; None deletes it."""
@@ -101,31 +103,43 @@ class AgentProcess:
     def __init__(self, state_dir: Path) -> None:
         self.state_dir = state_dir
         self.starts = 0
+        self._process: subprocess.Popen[bytes] | None = None
         self._client: AgentClient | None = None
 
     @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def client(self) -> AgentClient:
-        if self._client is not None:
-            try:
-                self._client.hello()
-            except AgentUnavailableError:
-                self._client.close()
-                self._client = None
-        if self._client is None:
-            self._client = start_agent(self.state_dir)
-            self._client.hello(as_driver=True)
-            self.starts += 1
+        if self._client is None or not self.alive:
+            self.kill()
+            self._client = self._start()
         return self._client
 
+    def _start(self) -> AgentClient:
+        self.state_dir.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "tests.support.quick_agent", str(self.state_dir)]
+        with open(self.state_dir / "agent.log", "ab") as log:
+            self._process = subprocess.Popen(command, cwd=_ROOT, stdout=log, stderr=log)
+        self.starts += 1
+        deadline = time.monotonic() + _START_SECONDS
+        while (client := find_agent(self.state_dir)) is None:
+            assert self._process.poll() is None, (self.state_dir / "agent.log").read_text()[-2000:]
+            assert time.monotonic() < deadline, "the agent does not answer"
+            time.sleep(0.01)
+        client.hello(as_driver=True)
+        return client
+
     def kill(self) -> None:
-        client = find_agent(self.state_dir)
-        if client is None:
-            return
-        pid = client.hello()["pid"]
-        client.close()
-        os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)
+        """As kill -9 does, and wait until it is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
 
     def wipe(self, config: StoreConfig) -> None:
         """As if the node had been replaced. Only while the agent is dead."""
