@@ -23,6 +23,9 @@ _KAFKA_COLUMNS = {"topic": "string", "partition": "int", "offset": "bigint"}
 @dataclass(frozen=True)
 class Arranged:
     frame: DataFrame
+    columns: tuple[str, ...]
+    """The names of the frame's columns, for the tasks. Spark cannot hand over names with dots: where there are any,
+    the frame itself has numbers instead."""
     partition_of_task: dict[int, int] | None
     """Source mode: Spark partition → state partition."""
     topic: str | None
@@ -55,7 +58,7 @@ def arrange(
             .repartition(partitions, *keys, F.lit(None).cast("int"))
             .sortWithinPartitions(*order)
         )
-        return Arranged(frame, None, None)
+        return _arranged(df, frame, None, None)
     if partitioning == "source":
         ranges = spark_bridge.source_ranges(df)
         topic = ranges[0].topic if ranges else None
@@ -67,8 +70,17 @@ def arrange(
             )
         mapping = {found.spark_partition: found.partition for found in ranges}
         proof = F.col("partition") if _is_kafka(df) else F.lit(None).cast("int")
-        return Arranged(df.withColumn(PARTITION_COLUMN, proof).sortWithinPartitions(*order), mapping, topic)
+        return _arranged(df, df.withColumn(PARTITION_COLUMN, proof).sortWithinPartitions(*order), mapping, topic)
     raise ConfigurationError(f"partitioning is {partitioning!r}; use 'hash' or 'source'")
+
+
+def _arranged(
+    df: DataFrame, frame: DataFrame, partition_of_task: dict[int, int] | None, topic: str | None
+) -> Arranged:
+    columns = (*df.columns, PARTITION_COLUMN)
+    if any("." in name or "`" in name for name in columns):
+        frame = frame.toDF(*(f"c{number}" for number in range(len(columns))))
+    return Arranged(frame, columns, partition_of_task, topic)
 
 
 def _order(df: DataFrame, order_by: OrderBy) -> list[Column]:

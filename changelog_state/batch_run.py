@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -177,7 +178,7 @@ class BatchRun:
             headers=headers,
             owners=owners,
             function=self.function,
-            columns=tuple(self.arranged.frame.columns),
+            columns=self.arranged.columns,
             key_columns=self.key_columns,
             key_types=tuple(self.coordinator.identity.key_types),
             output_schema=to_arrow_schema(self.schema),
@@ -187,8 +188,7 @@ class BatchRun:
             largest_record_bytes=self.largest_record_bytes - _RECORD_OVERHEAD_BYTES,
             token=token,
         )
-        numbered = self.arranged.frame.toDF(*(f"c{index}" for index in range(len(spec.columns))))
-        result = numbered.mapInArrow(lambda batches: run_task(spec, batches), self.schema)
+        result = self.arranged.frame.mapInArrow(lambda batches: run_task(spec, batches), self.schema)
         result.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             rows = result.where(F.col(TICKET_COLUMN).isNotNull()).select(TICKET_COLUMN).collect()
@@ -242,7 +242,7 @@ def output_schema(schema: str | StructType) -> StructType:
         parsed = schema
     else:
         try:
-            parsed = StructType.fromDDL(schema)
+            parsed = _parsed(schema)
         except Exception as error:
             raise OutputSchemaError(
                 f"schema {schema!r} is not a Spark schema: {_first_line(error)}; "
@@ -252,6 +252,12 @@ def output_schema(schema: str | StructType) -> StructType:
         raise OutputSchemaError(f"schema {schema!r} cannot be used; write it like 'user_id string, total long'")
     fields = [StructField(field.name, field.dataType, True, field.metadata) for field in parsed.fields]
     return StructType([*fields, StructField(TICKET_COLUMN, BinaryType(), True)])
+
+
+@lru_cache(maxsize=64)
+def _parsed(schema: str) -> StructType:
+    """Parsing happens in the JVM, and every batch has the same schema."""
+    return StructType.fromDDL(schema)
 
 
 def _check(tickets: Sequence[Ticket], partitions: int, *, exact: bool) -> None:

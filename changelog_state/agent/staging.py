@@ -70,6 +70,8 @@ class StagedWork:
         return self._images.digest()
 
     def append(self, batch: pa.RecordBatch) -> None:
+        if self.sealed:
+            raise InvalidInputError("work was staged behind its seal; this is a defect of the task's side, report it")
         keys, values, previous = _columns(batch)
         try:
             self._digest.update(keys, values)

@@ -22,7 +22,7 @@ class TaskSpec:
     function: bytes
     """The user's function, pickled."""
     columns: tuple[str, ...]
-    """The names of the columns as they arrive: Spark cannot hand over names with dots, so they travel numbered."""
+    """Their real names, in the order in which they arrive."""
     key_columns: tuple[str, ...]
     key_types: tuple[str, ...]
     output_schema: pa.Schema

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from changelog_state.errors import (
     BatchSupersededError,
     ChangelogStateError,
     CorruptStoreError,
+    InvalidInputError,
     PartitionPoisonedError,
     ReplayImpossibleError,
     StaleClaimError,
@@ -192,6 +194,32 @@ def test_an_attempt_that_ends_without_a_seal_stages_nothing(agent: LocalAgent, m
     assert not partition._staged
     until(lambda: agent.registry._budget.used_bytes == 0, "the cut attempt's memory is given back")
     assert driver.dump(agent.client) == {}
+
+
+def test_sealed_work_does_not_change_any_more(agent: LocalAgent, make_driver: Any, config: StoreConfig) -> None:
+    """The driver commits what the ticket tells, not what a task that goes on adds to it."""
+    driver = make_driver(agent)
+    gate = driver.gate(0)
+    attempt = driver.attempt(gate, FIRST).get()
+    ticket = attempt.stage()
+    attempt._session.stage([record_key(DATA, CODEC.encode("zzz"), "total")], [b"late"], [None])
+    with pytest.raises(InvalidInputError, match="seal"):
+        attempt._session.seal(["total"])
+    assert send_commit(agent, gate, ticket)["records"] == ticket.records == len(FIRST)
+    assert agent.partition(config)._marker.mutations.hex() == ticket.digest  # type: ignore[union-attr]
+    model = Model()
+    model.run(FIRST)
+    assert driver.dump(agent.client) == model.entries
+
+
+def test_keys_that_do_not_ascend_are_refused(agent: LocalAgent, make_driver: Any) -> None:
+    driver = make_driver(agent)
+    gate = driver.gate(0)
+    attempt = driver.attempt(gate, FIRST)
+    keys = [record_key(DATA, CODEC.encode(key), "total") for key in ("b", "a")]
+    attempt._session.stage(keys, [b"1", b"2"], [None, None])
+    with pytest.raises(InvalidInputError, match="ascending"):
+        attempt._session.seal(["total"])
 
 
 def test_attempts_of_an_earlier_run_are_refused(agent: LocalAgent, make_driver: Any) -> None:
@@ -613,49 +641,63 @@ def test_an_oversized_record_commits_nothing(
     assert driver.dump(agent.client) == model.entries
 
 
+@pytest.fixture(scope="module")
+def private_broker() -> Iterator[EmbeddedBroker]:
+    """One that can be stopped without stopping other tests."""
+    with embedded_broker(heap_mb=256) as running:
+        yield running
+
+
 @pytest.mark.parametrize("how", ["paused", "killed"])
 def test_a_commit_whose_outcome_is_not_known(
-    how: str, make_agent: Any, make_driver: Any, application: str, faults: Path, monkeypatch: pytest.MonkeyPatch
+    how: str,
+    private_broker: EmbeddedBroker,
+    make_agent: Any,
+    make_driver: Any,
+    application: str,
+    faults: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The broker is silent while the commit is under way. Nothing is sent again; the log decides."""
-    with embedded_broker(heap_mb=256) as own:
-        config = StoreConfig(application, "totals", own.bootstrap_servers, 1)
-        agent = make_agent()
-        driver = make_driver(agent, config=config)
-        model = Model()
-        assert driver.run(0, FIRST) == model.run(FIRST)
-        gate = driver.gate(1)
-        driver.record(gate, 1)
-        ticket = driver.attempt(gate, SECOND).get().stage()
-        monkeypatch.setattr(writer_module, "_COMMIT_SECONDS", 2.0)
-        arm(faults, "commit.before_kafka_commit", "hold")
-        outcome: list[BaseException] = []
+    config = StoreConfig(application, "totals", private_broker.bootstrap_servers, 1)
+    agent = make_agent()
+    driver = make_driver(agent, config=config)
+    model = Model()
+    assert driver.run(0, FIRST) == model.run(FIRST)
+    gate = driver.gate(1)
+    driver.record(gate, 1)
+    ticket = driver.attempt(gate, SECOND).get().stage()
+    monkeypatch.setattr(writer_module, "_COMMIT_SECONDS", 2.0)
+    arm(faults, "commit.before_kafka_commit", "hold")
+    outcome: list[BaseException] = []
 
-        def commit() -> None:
-            try:
-                send_commit(agent, gate, ticket)
-            except BaseException as error:
-                outcome.append(error)
+    def commit() -> None:
+        try:
+            send_commit(agent, gate, ticket)
+        except BaseException as error:
+            outcome.append(error)
 
-        thread = threading.Thread(target=commit)
-        thread.start()
-        until((faults / "commit.before_kafka_commit.held").exists, "the commit is held")
-        own_kill = own.kill if how == "killed" else lambda: os.kill(own.pid, 19)
-        own_kill()
-        (faults / "commit.before_kafka_commit.held").unlink()
-        thread.join(60)
-        assert isinstance(outcome[0], IndeterminateCommitError), outcome
-        assert agent.client.status(config)[0]["phase"] == "FAILED"
-        if how == "killed":
-            own.start()
-        else:
-            os.kill(own.pid, 18)
-        monkeypatch.setattr(writer_module, "_COMMIT_SECONDS", 30.0)
-        heir = make_driver(agent, config=config)
-        assert heir.run(1, SECOND) == model.run(SECOND)
-        assert heir.dump(agent.client) == model.entries
-        assert len(markers(config)) == 2
-        agent.stop()
+    thread = threading.Thread(target=commit)
+    thread.start()
+    until((faults / "commit.before_kafka_commit.held").exists, "the commit is held")
+    if how == "killed":
+        private_broker.kill()
+    else:
+        os.kill(private_broker.pid, signal.SIGSTOP)
+    (faults / "commit.before_kafka_commit.held").unlink()
+    thread.join(60)
+    assert isinstance(outcome[0], IndeterminateCommitError), outcome
+    assert agent.client.status(config)[0]["phase"] == "FAILED"
+    if how == "killed":
+        private_broker.start()
+    else:
+        os.kill(private_broker.pid, signal.SIGCONT)
+    monkeypatch.setattr(writer_module, "_COMMIT_SECONDS", 30.0)
+    heir = make_driver(agent, config=config)
+    assert heir.run(1, SECOND) == model.run(SECOND)
+    assert heir.dump(agent.client) == model.entries
+    assert len(markers(config)) == 2
+    agent.stop()
 
 
 # -- the local store is not what it seems ------------------------------------------------------------------
