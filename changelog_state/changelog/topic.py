@@ -23,6 +23,8 @@ _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _MEBIBYTE = 1024 * 1024
 _ANSWER_SECONDS = clients.REQUEST_TIMEOUT_SECONDS
+_PATIENCE_SECONDS = 2 * _ANSWER_SECONDS
+"""Longer than the client's own limit, so that it is the client that says what is wrong."""
 
 _DEFAULTS: dict[str, str] = {
     "cleanup.policy": "compact",
@@ -91,7 +93,7 @@ def delete_topics(config: StoreConfig) -> None:
     for future in admin.delete_topics(names, operation_timeout=_ANSWER_SECONDS).values():
         with clients.broker_errors(config, "delete topics"):
             try:
-                future.result(_ANSWER_SECONDS)
+                future.result(_PATIENCE_SECONDS)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
@@ -124,7 +126,7 @@ def _lookup(admin: AdminClient, config: StoreConfig, name: str) -> Topic | None:
     with clients.broker_errors(config, f"describe topic {name}"):
         description = admin.describe_topics(TopicCollection([name]), request_timeout=_ANSWER_SECONDS)[name]
         try:
-            described = description.result(_ANSWER_SECONDS)
+            described = description.result(_PATIENCE_SECONDS)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
@@ -132,7 +134,7 @@ def _lookup(admin: AdminClient, config: StoreConfig, name: str) -> Topic | None:
         resource = ConfigResource(ResourceType.TOPIC, name)
         try:
             entries = admin.describe_configs([resource], request_timeout=_ANSWER_SECONDS)[resource].result(
-                _ANSWER_SECONDS
+                _PATIENCE_SECONDS
             )
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -148,7 +150,7 @@ def _create(admin: AdminClient, config: StoreConfig, name: str, partitions: int,
     future = admin.create_topics([new], request_timeout=_ANSWER_SECONDS)[name]
     with clients.broker_errors(config, f"create topic {name}"):
         try:
-            future.result(_ANSWER_SECONDS)
+            future.result(_PATIENCE_SECONDS)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
