@@ -68,7 +68,6 @@ def tune_worker() -> None:
         _log.debug("worker %d tuned", os.getpid())
     # A worker behind something else than TCP has no delayed acknowledgements either.
     with contextlib.suppress(OSError):
-        _worker_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _worker_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 

@@ -377,8 +377,9 @@ def test_clear_is_all_or_nothing(
     if wiped:
         process.wipe(config)
     again = make_driver(process)
-    again.gate(1)
+    [status] = again.gate(1).statuses
     assert (faults / f"{point}.fired").exists()
+    assert (status["last_batch"] is None) == (not expected), "a cleared store has seen no batch"
     assert again.dump(process.client) == expected
     again.coordinator.clear()
     assert again.run(0, SECOND) == Model().run(SECOND)

@@ -26,8 +26,8 @@ def keys_of(work: StagedWork) -> list[bytes]:
 def test_wherever_it_is_it_is_the_same(limit: int, tmp_path: Path) -> None:
     budget = StagingBudget(limit, tmp_path / "spill")
     work = StagedWork(budget)
-    for letters in (b"abx", b"cd", b"efx"):
-        work.append(batch(*(b"%c" % letter * 3 for letter in letters if letter != 120), letters[:1] * 3 + b"z"))
+    for keys in ([b"a", b"bx"], [b"c", b"d"], [b"ex", b"f"]):
+        work.append(batch(*keys))
     work.seal(frozenset({"n"}))
     for _ in range(2):
         chunks = list(work.chunks())
