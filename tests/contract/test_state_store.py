@@ -11,8 +11,10 @@ import pytest
 
 from changelog_state.codec.digest import EMPTY_DIGEST, PairDigest
 from changelog_state.codec.keys import CLAIM, DATA, IMAGE, MARKER, SCHEMA, TIMER
+from changelog_state.errors import CorruptStoreError
 from changelog_state.faults import InjectedFaultError, arm
 from changelog_state.store.base import Store
+from changelog_state.store.directory import PartitionDirectory
 from changelog_state.store.memory import MemoryStore
 from changelog_state.store.meta import StoreMeta
 from changelog_state.store.rocksdb import RocksMemory, RocksStore
@@ -244,3 +246,24 @@ def test_images_digest_over_several_chunks(state: StateStore) -> None:
 def test_meta_survives_its_encoding() -> None:
     meta = StoreMeta("id", 5, None, 3, True, 7)
     assert StoreMeta.decode(meta.encode()) == meta
+
+
+def test_a_store_whose_own_meta_is_damaged_can_be_replaced_at_once(tmp_path: Path) -> None:
+    """The opening fails half-way; what it had opened must not stay locked, though the error is still at hand."""
+    directory = PartitionDirectory(tmp_path, RocksMemory(8, 8))
+    state = directory.open()
+    commit(state, FIRST, 10)
+    state.store.close()
+    [file] = (tmp_path / "db").glob("*.sst")
+    content = bytearray(file.read_bytes())
+    content[:64] = bytes(64)
+    file.write_bytes(content)
+    with pytest.raises(CorruptStoreError) as raised:
+        directory.open()
+    moved = directory.move_aside("corrupt")
+    fresh = directory.open()
+    assert fresh.meta is None
+    fresh.store.close()
+    assert moved.name.startswith("corrupt-")
+    assert raised.value.__traceback__ is not None
+    assert directory.move_aside("corrupt") != moved, "a second one in the same second has a name of its own"
