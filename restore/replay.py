@@ -6,6 +6,7 @@ Restoring a partition and following it are the same thing with another end.
 from __future__ import annotations
 
 import logging
+import time
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,11 +30,17 @@ _CHUNK_RECORDS = 10_000
 
 @dataclass(frozen=True)
 class ReplayProgress:
+    """How far one partition's replay is: offsets [start, end), of which those below ``position`` are done."""
+
     start: int
     position: int
     end: int
     records: int = 0
     bytes: int = 0
+    seconds: float = 0.0
+    """Since it began."""
+    need: str = ""
+    """Why it is done, for people."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,7 @@ def replay(
     start: int,
     end: int,
     caught_up_ms: int,
+    need: str = "",
     on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
 ) -> ReplayProgress:
     """Bring the store from offset ``start`` to ``end``; what is durable stays if it is cut short.
@@ -70,7 +78,8 @@ def replay(
        need; then that batch cannot be replayed on this store, and the store says so.
     """
     last = find_last_marker(config, partition, end)
-    progress = ReplayProgress(start, start, end)
+    begun = time.monotonic()
+    progress = ReplayProgress(start, start, end, need=need)
     # A rebuild that is cut short goes on later: what it has read was not older than this.
     meta = state.meta or StoreMeta(topic_id=topic_id, position=start, caught_up_ms=caught_up_ms)
     if start < end:
@@ -87,6 +96,7 @@ def replay(
                         position=messages[-1].offset() + 1,
                         records=progress.records + len(messages),
                         bytes=progress.bytes + sum(map(len, messages)),
+                        seconds=time.monotonic() - begun,
                     )
                     on_progress(progress)
                 else:
@@ -104,7 +114,7 @@ def replay(
                 last.marker.batch,
             )
     state.replay({}, meta)
-    progress = replace(progress, position=end)
+    progress = replace(progress, position=end, seconds=time.monotonic() - begun)
     on_progress(progress)
     return progress
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,18 +10,15 @@ from changelog_state.changelog.reader import ChangelogReader
 from changelog_state.changelog.record import Claim, StoreIdentity, schema_records
 from changelog_state.changelog.topic import Topic
 from changelog_state.changelog.writer import ChangelogWriter
-from changelog_state.codec.keys import CLAIM, MARKER
+from changelog_state.codec.keys import CLAIM
 from changelog_state.config import StoreConfig
-from changelog_state.errors import CorruptStoreError, StoreError
 from changelog_state.faults import fault_point
 from changelog_state.store.directory import PartitionDirectory
 from changelog_state.store.state_store import StateStore
-from restore.plan import LogBounds, Need, plan_partition
-from restore.replay import ReplayProgress, replay
+from restore.catch_up import catch_up
+from restore.replay import ReplayProgress
 
-__all__ = ["Claimed", "claim_partition", "open_caught_up", "renew_claim", "written_by_others"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["Claimed", "claim_partition", "renew_claim", "written_by_others"]
 
 
 @dataclass
@@ -66,7 +60,7 @@ def claim_partition(
     keys, values = map(list, zip(*schema_records(), strict=True))
     claim_offset = writer.write([(keys, values)], lambda: (CLAIM, claim.encode()), purpose="claim")
     fault_point("claim.before_replay")
-    state = open_caught_up(config, topic, partition, directory, opened, claim_offset + 1, on_progress)
+    state = catch_up(config, topic, partition, directory, opened, claim_offset + 1, on_progress).state
     return Claimed(writer, state, claim_offset, claim.epoch)
 
 
@@ -80,78 +74,8 @@ def renew_claim(claimed: Claimed, claim: Claim) -> Claimed:
     return Claimed(claimed.writer, claimed.state, offset, claim.epoch)
 
 
-def open_caught_up(
-    config: StoreConfig,
-    topic: Topic,
-    partition: int,
-    directory: PartitionDirectory,
-    opened: StateStore | None,
-    end: int | None,
-    on_progress: Callable[[ReplayProgress], None],
-) -> StateStore:
-    """The local store, opened and replayed up to ``end`` (None: whatever is decided now)."""
-    now_ms = int(time.time() * 1000)
-    try:
-        state = opened or directory.open()
-    except CorruptStoreError as error:
-        moved = directory.move_aside("corrupt")
-        logger.error("%s partition %d: %s; moved to %s, rebuilding", config.name, partition, error, moved)
-        state = directory.open()
-    try:
-        with ChangelogReader(config, config.changelog_topic, partition) as reader:
-            low, high = reader.bounds()
-            log = LogBounds(topic.topic_id, low, high if end is None else end, topic.delete_retention_ms)
-            plan = plan_partition(state.meta, log, now_ms)
-            foreign = not plan.need.from_scratch and not _marker_stands(reader, state, log.high)
-        if state.meta is not None and (plan.need.from_scratch or foreign):
-            reason = "its marker is not in this log" if foreign else str(plan.need)
-            logger.warning("%s partition %d: local store not used: %s", config.name, partition, reason)
-            state.store.close()
-            directory.wipe()
-            state = directory.open()
-            plan = plan_partition(None, log, now_ms)
-        done = replay(
-            config,
-            partition,
-            state,
-            topic_id=topic.topic_id,
-            start=plan.start,
-            end=plan.end,
-            caught_up_ms=now_ms,
-            on_progress=on_progress,
-        )
-    except BaseException:
-        with contextlib.suppress(StoreError):
-            state.store.close()
-        raise
-    if plan.need is not Need.NOTHING:
-        logger.info(
-            "%s partition %d restored: %s, %d records, %d bytes, offsets %d to %d",
-            config.name,
-            partition,
-            plan.need,
-            done.records,
-            done.bytes,
-            plan.start,
-            plan.end,
-        )
-    return state
-
-
 def written_by_others(config: StoreConfig, partition: int, position: int) -> bool:
     """Whether anything was committed behind an owner's position: then it is the owner no longer."""
     with ChangelogReader(config, config.changelog_topic, partition) as reader:
         _, high = reader.bounds()
         return position < high and reader.record_at(position, high) is not None
-
-
-def _marker_stands(reader: ChangelogReader, state: StateStore, high: int) -> bool:
-    """The stored marker is the record at its offset. Compaction may have removed it, a rival never changes it."""
-    offset = state.meta.marker_offset if state.meta else None
-    if offset is None:
-        return True
-    low, _ = reader.bounds()
-    message = reader.record_at(max(offset, low), high)
-    if message is None or message.offset() != offset:
-        return True
-    return bool(message.key() == MARKER and message.value() == state.marker)

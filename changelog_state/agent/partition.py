@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from changelog_state.agent.claiming import Claimed, claim_partition, open_caught_up, renew_claim, written_by_others
+from changelog_state.agent.claiming import Claimed, claim_partition, renew_claim, written_by_others
 from changelog_state.agent.messages import StagedWorkLostError
 from changelog_state.agent.phases import Phase, check_move
 from changelog_state.agent.staging import StagedWork, StagingBudget
@@ -36,6 +36,7 @@ from changelog_state.store.base import next_prefix
 from changelog_state.store.directory import PartitionDirectory
 from changelog_state.store.meta import StoreMeta
 from changelog_state.store.state_store import Chunk, StateStore
+from restore.catch_up import catch_up
 from restore.replay import ReplayProgress
 
 __all__ = ["MOST_LISTED_NAMES", "OpenBatch", "Partition"]
@@ -381,9 +382,9 @@ class Partition:
             self._move(Phase.FOLLOWING)
         opened, self._state = self._state, None
         try:
-            self._state = open_caught_up(
+            self._state = catch_up(
                 self.config, topic, self.number, self._directory, opened, None, self._note_progress
-            )
+            ).state
         except Exception as error:
             self._fail(error)
             raise

@@ -1,0 +1,102 @@
+"""A partition's local store, opened and brought up to an end of the log: what a claim, a read and the CLI share."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from changelog_state.changelog.reader import ChangelogReader
+from changelog_state.changelog.topic import Topic
+from changelog_state.codec.keys import MARKER
+from changelog_state.config import StoreConfig
+from changelog_state.errors import CorruptStoreError, StoreError
+from changelog_state.store.directory import PartitionDirectory
+from changelog_state.store.state_store import StateStore
+from restore.plan import LogBounds, Need, PartitionPlan, plan_partition
+from restore.replay import ReplayProgress, replay
+
+__all__ = ["CaughtUp", "catch_up"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    state: StateStore
+    plan: PartitionPlan
+    """What had to be done, and why."""
+    done: ReplayProgress
+
+
+def catch_up(
+    config: StoreConfig,
+    topic: Topic,
+    partition: int,
+    directory: PartitionDirectory,
+    opened: StateStore | None,
+    end: int | None,
+    on_progress: Callable[[ReplayProgress], None],
+) -> CaughtUp:
+    """The local store, opened and replayed up to ``end`` (None: whatever is decided now)."""
+    now_ms = int(time.time() * 1000)
+    try:
+        state = opened or directory.open()
+    except CorruptStoreError as error:
+        moved = directory.move_aside("corrupt")
+        logger.error("%s partition %d: %s; moved to %s, rebuilding", config.name, partition, error, moved)
+        state = directory.open()
+    try:
+        with ChangelogReader(config, config.changelog_topic, partition) as reader:
+            low, high = reader.bounds()
+            log = LogBounds(topic.topic_id, low, high if end is None else end, topic.delete_retention_ms)
+            plan = plan_partition(state.meta, log, now_ms)
+            foreign = not plan.need.from_scratch and not _marker_stands(reader, state, log.high)
+        if state.meta is not None and (plan.need.from_scratch or foreign):
+            reason = "its marker is not in this log" if foreign else str(plan.need)
+            logger.warning("%s partition %d: local store not used: %s", config.name, partition, reason)
+            state.store.close()
+            directory.wipe()
+            state = directory.open()
+            plan = plan_partition(None, log, now_ms)
+        done = replay(
+            config,
+            partition,
+            state,
+            topic_id=topic.topic_id,
+            start=plan.start,
+            end=plan.end,
+            caught_up_ms=now_ms,
+            need=str(plan.need),
+            on_progress=on_progress,
+        )
+    except BaseException:
+        with contextlib.suppress(StoreError):
+            state.store.close()
+        raise
+    if plan.need is not Need.NOTHING:
+        logger.info(
+            "%s partition %d restored: %s, %d records, %d bytes, offsets %d to %d",
+            config.name,
+            partition,
+            plan.need,
+            done.records,
+            done.bytes,
+            plan.start,
+            plan.end,
+        )
+    return CaughtUp(state, plan, done)
+
+
+def _marker_stands(reader: ChangelogReader, state: StateStore, high: int) -> bool:
+    """The stored marker is the record at its offset. Compaction may have removed it, a rival never changes it."""
+    offset = state.meta.marker_offset if state.meta else None
+    if offset is None:
+        return True
+    low, _ = reader.bounds()
+    message = reader.record_at(max(offset, low), high)
+    if message is None or message.offset() != offset:
+        return True
+    return bool(message.key() == MARKER and message.value() == state.marker)
