@@ -106,10 +106,9 @@ def _record(number: int) -> tuple[bytes, bytes]:
 
 
 def _environment() -> Path:
-    """A virtual environment with Quix, made once in the per-user cache; it appears by a rename when it is complete."""
-    target = (
-        cache_directory() / "environments" / f"quixstreams-{_VERSION}-py{sys.version_info[0]}{sys.version_info[1]}"
-    )
+    """A virtual environment with Quix in the per-user cache; it appears by a rename when it is complete."""
+    python = f"py{sys.version_info.major}{sys.version_info.minor}"
+    target = cache_directory() / "environments" / f"quixstreams-{_VERSION}-{python}"
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -54,7 +54,13 @@ def _databases(state_dir: Path) -> list[Path]:
 def _count(database: Path) -> int:
     families = {name: Options(raw_mode=True) for name in Rdict.list_cf(str(database))}
     store = Rdict(str(database), Options(raw_mode=True), families, AccessType.read_only())
-    return sum(1 for _ in store.get_column_family(_COLUMN_FAMILY).keys())
+    entries = store.get_column_family(_COLUMN_FAMILY).iter()
+    entries.seek_to_first()
+    count = 0
+    while entries.valid():
+        count += 1
+        entries.next()
+    return count
 
 
 if __name__ == "__main__":
