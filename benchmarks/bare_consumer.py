@@ -69,8 +69,11 @@ def count_records(
         for child in children:
             _pipe(child)[0].write("go\n")
             _pipe(child)[0].flush()
-        counts = [int(_pipe(child)[1].readline()) for child in children]
-        return sum(counts), time.perf_counter() - begun
+        lines = [_pipe(child)[1].readline() for child in children]
+        seconds = time.perf_counter() - begun
+        if "" in lines:
+            raise RuntimeError("a consumer process has failed; its error is above")
+        return sum(map(int, lines)), seconds
 
 
 def _pipe(child: subprocess.Popen[str]) -> tuple[Any, Any]:

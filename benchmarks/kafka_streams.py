@@ -52,7 +52,7 @@ class KafkaStreams:
         try:
             java, jars = find_java(), fetch(_JARS)
         except ChangelogStateError as error:
-            raise UnavailableError(f"its jars or a Java are missing ({error})") from error
+            raise UnavailableError(str(error).splitlines()[0].rstrip(":")) from error
         compiler = java.home / "bin" / "javac"
         if not compiler.exists():
             raise UnavailableError(f"{java.home} has no Java compiler; install a JDK, e.g. openjdk-17-jdk-headless")

@@ -140,6 +140,7 @@ def _install(environment: Path, requirement: str) -> None:
         try:
             subprocess.run(command, capture_output=True, text=True, timeout=_SETUP_TIMEOUT_SECONDS, check=True)
         except subprocess.CalledProcessError as error:
-            raise UnavailableError(f"{requirement} could not be installed ({error.stderr.strip()[-300:]})") from error
+            reason = " ".join(error.stderr.split())[:300]
+            raise UnavailableError(f"{requirement} could not be installed ({reason})") from error
         except (OSError, subprocess.TimeoutExpired) as error:
             raise UnavailableError(f"{requirement} could not be installed ({error})") from error

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.child import run_child
 from benchmarks.our_restore import COMMAND
-from benchmarks.restore_data import KEY_BYTES, VALUE_BYTES, OurChangelog, our_changelog
+from benchmarks.restore_data import KEY_BYTES, VALUE_BYTES, OurChangelog, new_changelog
 from benchmarks.results import Report, Result
 from benchmarks.session import Bench
 
@@ -41,7 +41,7 @@ def run(bench: Bench, report: Report) -> None:
 
 def measure(bench: Bench, report: Report, size: Size) -> None:
     report.say(f"writing and restoring {size.records:,} records")
-    changelog = our_changelog(bench, size.records, 1)
+    changelog = new_changelog(bench, size.records, 1)
     state_dir = bench.directory / "reopen"
     first = _open(changelog, state_dir)
     if first["replayed"] < size.records:

@@ -35,6 +35,7 @@ class Size:
     rounds: int
 
 
+_RATE = "_records_per_s"
 FULL = Size(records=2_000_000, rounds=3)
 QUICK = Size(records=500_000, rounds=1)
 
@@ -129,8 +130,8 @@ class BareConsumer:
         return {
             "seconds": one,
             "keys": records,
-            "two_processes_records_per_s": round(records / two),
-            "gc_off_records_per_s": round(records / without_gc),
+            f"two_processes{_RATE}": round(records / two),
+            f"gc_off{_RATE}": round(records / without_gc),
         }
 
     def _count(self, records: int, partitions: int, **variant: Any) -> float:
@@ -174,6 +175,9 @@ def _result(system: System, size: Size, partitions: int, runs: list[dict[str, An
         **system.params(partitions),
     }
     shown = {"median, s": f"{median(seconds):.2f}", "rounds": str(len(runs))}
+    for name, rates in more.items():
+        if name.endswith(_RATE):
+            shown[name.removesuffix(_RATE).replace("_", " ")] = f"{median(rates):,.0f}"
     return Result(system.name, size.records / median(seconds), "records/s", params, shown)
 
 

@@ -25,7 +25,17 @@ from changelog_state.codec.digest import PairDigest
 from changelog_state.codec.keys import CLAIM, DATA, MARKER, KeyCodec, record_key
 from changelog_state.config import FORMAT_VERSION, StoreConfig
 
-__all__ = ["KEY_BYTES", "VALUE_BYTES", "OurChangelog", "batches", "create_topic", "our_changelog", "producer", "text"]
+__all__ = [
+    "KEY_BYTES",
+    "VALUE_BYTES",
+    "OurChangelog",
+    "batches",
+    "create_topic",
+    "new_changelog",
+    "our_changelog",
+    "producer",
+    "text",
+]
 
 KEY_BYTES = 14
 VALUE_BYTES = 100
@@ -127,10 +137,13 @@ class OurChangelog:
 
 @functools.cache
 def our_changelog(bench: Bench, records: int, partitions: int) -> OurChangelog:
-    """Written once for all benchmarks of a run."""
-    changelog = OurChangelog(
-        StoreConfig("bench", f"restore-{partitions}-{uuid.uuid4().hex[:6]}", bench.bootstrap_servers, partitions)
-    )
+    """Written once, and never written to again."""
+    return new_changelog(bench, records, partitions)
+
+
+def new_changelog(bench: Bench, records: int, partitions: int) -> OurChangelog:
+    name = f"restore-{partitions}-{uuid.uuid4().hex[:6]}"
+    changelog = OurChangelog(StoreConfig("bench", name, bench.bootstrap_servers, partitions))
     for partition in range(partitions):
         for numbers in batches(records, partitions, partition):
             changelog.write(partition, numbers)
@@ -139,7 +152,7 @@ def our_changelog(bench: Bench, records: int, partitions: int) -> OurChangelog:
 
 def create_topic(bench: Bench, name: str, partitions: int, **settings: str) -> None:
     """A topic of another system. In settings a ``_`` stands for a dot."""
-    admin = AdminClient({"bootstrap.servers": bench.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": bench.bootstrap_servers, "log_level": 4})
     config = {setting.replace("_", "."): value for setting, value in settings.items()}
     admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(30)
 
