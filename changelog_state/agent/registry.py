@@ -24,6 +24,7 @@ from changelog_state.errors import ChangelogMismatchError, StaleClaimError, Stal
 from changelog_state.requests import RequestHeader
 from changelog_state.store.directory import StateDirectory
 from changelog_state.store.rocksdb import RocksMemory
+from restore.bulk_pool import BulkPool
 
 __all__ = ["AgentSettings", "Registry"]
 
@@ -61,6 +62,7 @@ class Registry:
             settings.state_dir, RocksMemory(settings.cache_mb, settings.write_buffers_mb)
         )
         self._budget = StagingBudget(settings.staging_mb * _MEBIBYTE, self._directory.spill_dir)
+        self._pool = BulkPool()
         self.host = socket.gethostname()
         self.incarnation = uuid.uuid4().hex
         self.agent_id = f"{self.host}-{os.getpid()}-{self.incarnation[:6]}"
@@ -169,6 +171,7 @@ class Registry:
         for host in list(self._hosts.values()):
             self.release(host.config)
         self._claims.shutdown(wait=True, cancel_futures=True)
+        self._pool.close()
         self._directory.close()
 
     # -- inside ------------------------------------------------------------------------------------------
@@ -190,7 +193,11 @@ class Registry:
         directory = self._directory
         return {
             number: Partition(
-                config, number, directory.partition(config.application, config.store, number), self._budget
+                config,
+                number,
+                directory.partition(config.application, config.store, number),
+                self._budget,
+                self._pool,
             )
             for number in range(config.partitions)
         }

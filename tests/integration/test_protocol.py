@@ -23,7 +23,8 @@ from changelog_state.changelog import writer as writer_module
 from changelog_state.changelog.reader import ChangelogReader
 from changelog_state.changelog.topic import delete_topics
 from changelog_state.changelog.writer import IndeterminateCommitError
-from changelog_state.codec.keys import CLAIM, DATA, MARKER, record_key
+from changelog_state.codec.keys import record_key
+from changelog_state.codec.kinds import CLAIM, DATA, MARKER
 from changelog_state.config import StoreConfig
 from changelog_state.errors import (
     BatchSupersededError,
