@@ -1,0 +1,57 @@
+"""Progress bars on a terminal: the total, then one per partition."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from restore.figures import RestoreFigures
+from restore.wording import eta_text, percent, size_texts
+
+__all__ = ["Bars"]
+
+_BAR_WIDTH = 24
+_OTHER_LINES = 3
+
+
+class Bars:
+    def __init__(self, title: str, stream: TextIO) -> None:
+        self._title = title
+        self._console = Console(file=stream)
+        # Neither a thread of its own nor hands on the program's stdout: it is drawn when there is news.
+        self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+        self._live.start()
+
+    def show(self, total: RestoreFigures, figures: list[RestoreFigures], waiting: int) -> None:
+        count = len(figures) + waiting
+        table = Table.grid(padding=(0, 2))
+        _row(table, self._title, total, len(figures) / count if count else 1.0)
+        room = max(1, self._console.height - _OTHER_LINES)
+        if len(figures) > room:
+            figures = sorted(figures, key=lambda each: (each.finished, each.partition))[:room]
+        for each in figures:
+            _row(table, f"partition {each.partition}", each)
+        if waiting:
+            table.add_row(f"{waiting} more waiting")
+        self._live.update(table, refresh=True)
+
+    def close(self, last_line: str) -> None:
+        self._live.stop()  # the last picture stays, at 100 % if all went well
+        self._console.print(last_line, markup=False, highlight=False)
+
+
+def _row(table: Table, name: str, figures: RestoreFigures, begun_of_all: float = 1.0) -> None:
+    fraction = figures.fraction * begun_of_all
+    eta = figures.eta_seconds if begun_of_all == 1.0 else None
+    table.add_row(
+        name,
+        ProgressBar(total=1.0, completed=fraction, width=_BAR_WIDTH),
+        percent(figures, begun_of_all),
+        *size_texts(figures),
+        f"{figures.records_per_second:,.0f} records/s",
+        eta_text(eta),
+    )
