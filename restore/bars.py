@@ -9,8 +9,8 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from restore.figures import RestoreFigures
-from restore.wording import eta_text, percent, size_texts
+from restore.figures import RestoreFigures, RestoreTotal
+from restore.wording import eta_text, overall_fraction, percent, size_texts
 
 __all__ = ["Bars"]
 
@@ -26,15 +26,16 @@ class Bars:
         self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
         self._live.start()
 
-    def show(self, total: RestoreFigures, figures: list[RestoreFigures], waiting: int) -> None:
-        count = len(figures) + waiting
+    def show(self, total: RestoreTotal, waiting: int) -> None:
         table = Table.grid(padding=(0, 2))
-        _row(table, self._title, total, len(figures) / count if count else 1.0)
+        eta = None if waiting else total.eta_seconds
+        _row(table, self._title, total, overall_fraction(total, waiting), eta)
+        figures = list(total.figures)
         room = max(1, self._console.height - _OTHER_LINES)
         if len(figures) > room:
             figures = sorted(figures, key=lambda each: (each.finished, each.partition))[:room]
         for each in figures:
-            _row(table, f"partition {each.partition}", each)
+            _row(table, f"partition {each.partition}", each, each.fraction, each.eta_seconds)
         if waiting:
             table.add_row(f"{waiting} more waiting")
         self._live.update(table, refresh=True)
@@ -44,14 +45,14 @@ class Bars:
         self._console.print(last_line, markup=False, highlight=False)
 
 
-def _row(table: Table, name: str, figures: RestoreFigures, begun_of_all: float = 1.0) -> None:
-    fraction = figures.fraction * begun_of_all
-    eta = figures.eta_seconds if begun_of_all == 1.0 else None
+def _row(
+    table: Table, name: str, figures: RestoreFigures | RestoreTotal, fraction: float, eta_seconds: float | None
+) -> None:
     table.add_row(
         name,
         ProgressBar(total=1.0, completed=fraction, width=_BAR_WIDTH),
-        percent(figures, begun_of_all),
+        percent(fraction),
         *size_texts(figures),
         f"{figures.records_per_second:,.0f} records/s",
-        eta_text(eta),
+        eta_text(eta_seconds),
     )

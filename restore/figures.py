@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-__all__ = ["Progress", "RestoreFigures", "total_of"]
+__all__ = ["Progress", "RestoreFigures", "RestoreTotal"]
 
 
 class Progress(Protocol):
@@ -60,6 +60,10 @@ class RestoreFigures:
         return 1.0 if self._left <= 0 else max(0, self._done) / (self.end - self.start)
 
     @property
+    def begun(self) -> bool:
+        return self._done > 0
+
+    @property
     def finished(self) -> bool:
         return self._left <= 0
 
@@ -104,17 +108,58 @@ class RestoreFigures:
         return self.end - self.position
 
 
-def total_of(figures: Iterable[RestoreFigures], seconds: float) -> RestoreFigures:
-    """All partitions as one; partitions run side by side, so the time is that of the whole."""
-    found = list(figures)
-    return RestoreFigures(
-        partition=-1,
-        phase="",
-        need="",
-        start=sum(each.start for each in found),
-        position=sum(min(each.position, each.end) for each in found),
-        end=sum(each.end for each in found),
-        records=sum(each.records for each in found),
-        bytes=sum(each.bytes for each in found),
-        seconds=seconds,
-    )
+@dataclass(frozen=True)
+class RestoreTotal:
+    """All partitions as one. They run side by side, so the time is that of the whole."""
+
+    figures: Sequence[RestoreFigures]
+    seconds: float
+
+    @property
+    def records(self) -> int:
+        return sum(each.records for each in self.figures)
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes for each in self.figures)
+
+    @property
+    def records_to_do(self) -> int:
+        return sum(each.records_to_do for each in self.figures)
+
+    @property
+    def bytes_to_do(self) -> int:
+        return sum(each.bytes_to_do for each in self.figures)
+
+    @property
+    def begun(self) -> bool:
+        return any(each.begun for each in self.figures)
+
+    @property
+    def finished(self) -> bool:
+        return all(each.finished for each in self.figures)
+
+    @property
+    def fraction(self) -> float:
+        return 1.0 if self.finished else self._done / (self._done + self._left)
+
+    @property
+    def records_per_second(self) -> float:
+        return self.records / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """By the pace of all together, and not before the slowest one is through."""
+        if self.finished:
+            return 0.0
+        if self._done <= 0 or self.seconds <= 0:
+            return None
+        return max([self.seconds * self._left / self._done, *(each.eta_seconds or 0.0 for each in self.figures)])
+
+    @property
+    def _done(self) -> int:
+        return sum(max(0, min(each.position, each.end) - each.start) for each in self.figures)
+
+    @property
+    def _left(self) -> int:
+        return sum(max(0, each.end - each.position) for each in self.figures)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
-from restore.figures import RestoreFigures, total_of
+from restore.figures import RestoreFigures, RestoreTotal
 from restore.wording import closing_line, progress_line
 
 __all__ = ["RestoreDisplay", "RestoreFigures"]
@@ -25,7 +25,7 @@ _LINE_SECONDS = 5.0
 
 
 class _Face(Protocol):
-    def show(self, total: RestoreFigures, figures: list[RestoreFigures], waiting: int) -> None: ...
+    def show(self, total: RestoreTotal, waiting: int) -> None: ...
 
     def close(self, last_line: str) -> None: ...
 
@@ -84,17 +84,16 @@ class RestoreDisplay:
 
     def _show(self) -> None:
         assert self._face is not None
-        figures = sorted(self._figures.values(), key=lambda each: each.partition)
-        self._face.show(self._total(), figures, self._waiting)
+        self._face.show(self._total(), self._waiting)
 
     def _close(self) -> None:
         face, self._face = self._face, None
         assert face is not None
-        unfinished = self._waiting + sum(not each.finished for each in self._figures.values())
-        face.close(closing_line(self._title, self._total(), len(self._figures) + self._waiting, unfinished))
+        face.close(closing_line(self._title, self._total(), self._waiting))
 
-    def _total(self) -> RestoreFigures:
-        return total_of(self._figures.values(), self._clock() - self._begun)
+    def _total(self) -> RestoreTotal:
+        by_partition = [self._figures[partition] for partition in sorted(self._figures)]
+        return RestoreTotal(by_partition, self._clock() - self._begun)
 
     def _write(self, step: Callable[[], None]) -> None:
         """A terminal that went away, or cannot show a character, is no reason to fail a batch."""
@@ -116,10 +115,10 @@ class _Lines:
         self._clock = clock
         self._next = clock()
 
-    def show(self, total: RestoreFigures, figures: list[RestoreFigures], waiting: int) -> None:
+    def show(self, total: RestoreTotal, waiting: int) -> None:
         if self._clock() >= self._next:
             self._next = self._clock() + _LINE_SECONDS
-            self._print(progress_line(self._title, total, figures, waiting))
+            self._print(progress_line(self._title, total, waiting))
 
     def close(self, last_line: str) -> None:
         self._print(last_line)

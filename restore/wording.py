@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from restore.figures import RestoreFigures, RestoreTotal
 
-from restore.figures import RestoreFigures
-
-__all__ = ["bytes_text", "closing_line", "duration_text", "eta_text", "percent", "progress_line", "size_texts"]
+__all__ = [
+    "bytes_text",
+    "closing_line",
+    "duration_text",
+    "eta_text",
+    "overall_fraction",
+    "percent",
+    "progress_line",
+    "size_texts",
+]
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
-def percent(figures: RestoreFigures, begun_of_all: float = 1.0) -> str:
+def percent(fraction: float) -> str:
     """Rounded down, so that 100 % is said at the very end and not before."""
-    return f"{int(figures.fraction * begun_of_all * 100)} %"
+    return f"{int(fraction * 100)} %"
 
 
-def size_texts(figures: RestoreFigures) -> tuple[str, str]:
+def size_texts(figures: RestoreFigures | RestoreTotal) -> tuple[str, str]:
     """Records and bytes, done of all."""
+    records, size = f"{figures.records:,}", bytes_text(figures.bytes)
     if figures.finished:
-        return f"{figures.records:,} records", bytes_text(figures.bytes)
-    records = f"{figures.records:,} of about {figures.records + figures.records_to_do:,} records"
-    if figures.position <= figures.start:
-        return records, bytes_text(figures.bytes)
-    return records, f"{bytes_text(figures.bytes)} of about {bytes_text(figures.bytes + figures.bytes_to_do)}"
+        return f"{records} records", size
+    records = f"{records} of about {figures.records + figures.records_to_do:,} records"
+    return records, f"{size} of about {bytes_text(figures.bytes + figures.bytes_to_do)}" if figures.begun else size
 
 
-def progress_line(title: str, total: RestoreFigures, figures: Sequence[RestoreFigures], waiting: int) -> str:
-    count = len(figures) + waiting
-    finished = sum(each.finished for each in figures)
+def overall_fraction(total: RestoreTotal, waiting: int) -> float:
+    """Partitions that wait count as much as those that have begun: what they need is not known yet."""
+    count = len(total.figures) + waiting
+    return total.fraction * len(total.figures) / count if waiting else total.fraction
+
+
+def progress_line(title: str, total: RestoreTotal, waiting: int) -> str:
+    finished = sum(each.finished for each in total.figures)
     parts = [
-        f"{title}: {percent(total, len(figures) / count if count else 1.0)}",
-        f"{finished} of {count} partitions",
+        f"{title}: {percent(overall_fraction(total, waiting))}",
+        f"{finished} of {len(total.figures) + waiting} partitions",
         *size_texts(total),
         f"{total.records_per_second:,.0f} records/s",
         eta_text(None if waiting else total.eta_seconds),
@@ -39,12 +50,12 @@ def progress_line(title: str, total: RestoreFigures, figures: Sequence[RestoreFi
     return ", ".join(parts)
 
 
-def closing_line(title: str, total: RestoreFigures, partitions: int, unfinished: int) -> str:
-    records, size = f"{total.records:,} records", bytes_text(total.bytes)
-    spent = f"{records}, {size} in {duration_text(total.seconds)}, {total.records_per_second:,.0f} records/s"
-    if unfinished:
-        return f"{title}: stopped with {partitions - unfinished} of {partitions} partitions restored; {spent}"
-    return f"{title}: 100 %, {partitions} of {partitions} partitions; {spent}"
+def closing_line(title: str, total: RestoreTotal, waiting: int) -> str:
+    count, finished = len(total.figures) + waiting, sum(each.finished for each in total.figures)
+    done = f"{total.records:,} records, {bytes_text(total.bytes)} in {duration_text(total.seconds)}"
+    if finished < count:
+        return f"{title}: stopped with {finished} of {count} partitions restored; {done}"
+    return f"{title}: 100 %, {finished} of {count} partitions; {done}, {total.records_per_second:,.0f} records/s"
 
 
 def eta_text(seconds: float | None) -> str:

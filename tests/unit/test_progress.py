@@ -113,8 +113,8 @@ def test_a_line_every_few_seconds_and_a_closing_one() -> None:
         stage.at(10.0, [figures(1_100, 1_000, 10_000, 10.0)])
     assert [re.search(r"(\d+ %)", line)[1] for line in stage.lines] == ["60 %", "85 %", "100 %"]  # type: ignore[index]
     assert stage.lines[0] == (
-        "restoring app/store: 60 %, 1 of 2 partitions, 200 of about 533 records, 2.0 kB of about 5.3 kB, "
-        "100 records/s, 1 s left"
+        "restoring app/store: 60 %, 1 of 2 partitions, 200 of about 1,000 records, 2.0 kB of about 10.0 kB, "
+        "100 records/s, 8 s left"
     )
     assert stage.lines[-1] == (
         "restoring app/store: 100 %, 2 of 2 partitions; 1,000 records, 10.0 kB in 10 s, 100 records/s"
