@@ -10,11 +10,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from restore.figures import RestoreFigures, RestoreTotal
-from restore.wording import eta_text, overall_fraction, percent, size_texts
+from restore.wording import duration_text, overall_fraction, percent, size_texts
 
 __all__ = ["Bars"]
 
-_BAR_WIDTH = 24
+_BAR_WIDTH = 16
+_COLUMNS = 7
 _OTHER_LINES = 3
 
 
@@ -28,6 +29,8 @@ class Bars:
 
     def show(self, total: RestoreTotal, waiting: int) -> None:
         table = Table.grid(padding=(0, 2))
+        for _ in range(_COLUMNS):
+            table.add_column(no_wrap=True, overflow="ellipsis")
         eta = None if waiting else total.eta_seconds
         _row(table, self._title, total, overall_fraction(total, waiting), eta)
         figures = list(total.figures)
@@ -50,9 +53,9 @@ def _row(
 ) -> None:
     table.add_row(
         name,
-        ProgressBar(total=1.0, completed=fraction, width=_BAR_WIDTH),
+        ProgressBar(1.0, fraction, width=_BAR_WIDTH, complete_style="cyan", finished_style="green"),
         percent(fraction),
+        "" if eta_seconds is None else f"ETA {duration_text(eta_seconds)}",
         *size_texts(figures),
         f"{figures.records_per_second:,.0f} records/s",
-        eta_text(eta_seconds),
     )
