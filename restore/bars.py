@@ -14,25 +14,26 @@ from restore.wording import duration_text, overall_fraction, percent, size_texts
 
 __all__ = ["Bars"]
 
-_BAR_WIDTH = 16
-_COLUMNS = 7
-_OTHER_LINES = 3
+_BAR_WIDTH = 12
+_MIN_WIDTHS = (9, _BAR_WIDTH, 5, 8, None, None, None)
+"""Of the columns: what comes first is what a narrow terminal still shows."""
+_OTHER_LINES = 4
 
 
 class Bars:
     def __init__(self, title: str, stream: TextIO) -> None:
-        self._title = title
         self._console = Console(file=stream)
+        self._console.print(title, markup=False, highlight=False)
         # Neither a thread of its own nor hands on the program's stdout: it is drawn when there is news.
         self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
         self._live.start()
 
     def show(self, total: RestoreTotal, waiting: int) -> None:
         table = Table.grid(padding=(0, 2))
-        for _ in range(_COLUMNS):
-            table.add_column(no_wrap=True, overflow="ellipsis")
+        for width in _MIN_WIDTHS:
+            table.add_column(min_width=width, no_wrap=True, overflow="ellipsis")
         eta = None if waiting else total.eta_seconds
-        _row(table, self._title, total, overall_fraction(total, waiting), eta)
+        _row(table, "total", total, overall_fraction(total, waiting), eta)
         figures = list(total.figures)
         room = max(1, self._console.height - _OTHER_LINES)
         if len(figures) > room:

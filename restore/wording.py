@@ -28,8 +28,8 @@ def size_texts(figures: RestoreFigures | RestoreTotal) -> tuple[str, str]:
     records, size = f"{figures.records:,}", bytes_text(figures.bytes)
     if figures.finished:
         return f"{records} records", size
-    records = f"{records} of about {figures.records + figures.records_to_do:,} records"
-    return records, f"{size} of about {bytes_text(figures.bytes + figures.bytes_to_do)}" if figures.begun else size
+    records = f"{records} of ~{figures.records + figures.records_to_do:,} records"
+    return records, f"{size} of ~{bytes_text(figures.bytes + figures.bytes_to_do)}" if figures.begun else size
 
 
 def overall_fraction(total: RestoreTotal, waiting: int) -> float:
