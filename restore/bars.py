@@ -15,7 +15,7 @@ from restore.wording import duration_text, overall_fraction, percent, size_texts
 __all__ = ["Bars"]
 
 _BAR_WIDTH = 12
-_MIN_WIDTHS = (9, _BAR_WIDTH, 5, 8, None, None, None)
+_MIN_WIDTHS = (14, _BAR_WIDTH, 5, 8, None, None, None)
 """Of the columns: what comes first is what a narrow terminal still shows."""
 _OTHER_LINES = 4
 
