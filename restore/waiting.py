@@ -16,6 +16,8 @@ from restore.restore_events import RestoreEvent, RestoreWatch, Sighting
 __all__ = ["RestoreWait", "error_of", "figures_of", "is_ready", "not_ready_text"]
 
 Status = Mapping[str, Any]
+_QUIET_SECONDS = 2.0
+"""An ordinary short claim is over by then, and needs no words."""
 
 
 class RestoreWait:
@@ -67,7 +69,7 @@ class RestoreWait:
             notify(self._listener, event)
         if self._show:
             if self._display is None:
-                self._display = RestoreDisplay(f"restoring {self._store}").__enter__()
+                self._display = RestoreDisplay(f"restoring {self._store}", quiet_seconds=_QUIET_SECONDS)
             not_ready = {p for p, status in self.latest.items() if not is_ready(status, self._epoch)}
             self._display.update(self._watch.figures.values(), waiting=len(not_ready - self._watch.figures.keys()))
 

@@ -66,15 +66,20 @@ class ClaimJobs:
         return job
 
     def _run(self, partition: Hashable, job: _Job) -> None:
+        failure: BaseException | None = None
         try:
             job.work()
-        finally:
-            with self._lock:
-                following = None if self._stopping else job.following
-                if following is None:
-                    del self._jobs[partition]
-                else:
-                    self._jobs[partition] = following
+        except BaseException as error:  # whoever waits for it gets it
+            failure = error
+        with self._lock:
+            following = None if self._stopping else job.following
+            if following is None:
+                del self._jobs[partition]
+            else:
+                self._jobs[partition] = following
+        if failure is None:
             job.done.set_result(None)
+        else:
+            job.done.set_exception(failure)
         if following is not None:
             self._run(partition, following)
