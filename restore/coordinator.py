@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,30 +15,22 @@ from changelog_state.changelog.record import StoreIdentity
 from changelog_state.config import DEFAULT_RESTORE_MEMORY_MB, StoreConfig
 from changelog_state.errors import (
     AgentUnavailableError,
-    BatchRefusedError,
-    BatchRunningError,
     ChangelogStateError,
-    ConfigurationError,
-    FencedError,
-    InvalidInputError,
     RestoreTimeoutError,
-    StaleClaimError,
-    StaleEpochError,
     UnavailableError,
 )
 from changelog_state.faults import fault_point
 from changelog_state.requests import RequestHeader
 from restore.assignment import AgentView, Held, assign
+from restore.claim_failures import MOST_FAILURES, ClaimFailures, worth_retrying
 from restore.listener import RestoreListener
-from restore.waiting import RestoreWait, error_of, is_ready, not_ready_text
+from restore.waiting import RestoreWait, is_ready, not_ready_text
 
 __all__ = ["Agent", "BatchLostError", "Coordinator", "Owner", "Ticket"]
 
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.5
-_MOST_FAILURES = 5
-"""Claims of one partition, or searches for an agent, that may fail in a row before the user hears why."""
 _PAUSE_SECONDS = 0.1
 
 
@@ -136,7 +127,7 @@ class Coordinator:
         """
         limit = self._restore_timeout_seconds if timeout_seconds is None else timeout_seconds
         deadline = time.monotonic() + limit
-        failures: Counter[int] = Counter()
+        failures = ClaimFailures()
         unavailable: AgentUnavailableError | None = None
         fruitless = 0
         with RestoreWait(self._config.name, self.epoch, self._listener, show=self._show_progress) as wait:
@@ -155,7 +146,7 @@ class Coordinator:
                         return owners, list(statuses.values())
                     self._claim(missing, failures, wait, deadline)
                 except AgentUnavailableError as error:
-                    if fruitless >= _MOST_FAILURES:
+                    if fruitless >= MOST_FAILURES:
                         raise
                     unavailable = error
                     logger.warning("planning again: %s", error)
@@ -185,7 +176,7 @@ class Coordinator:
             statuses |= {status["partition"]: status for status in answers if status["partition"] in mine}
         return dict(sorted(statuses.items()))
 
-    def _claim(self, missing: Sequence[int], failures: Counter[int], wait: RestoreWait, deadline: float) -> None:
+    def _claim(self, missing: Sequence[int], failures: ClaimFailures, wait: RestoreWait, deadline: float) -> None:
         """Have them claimed, and look after a moment; an agent that is asked again only waits."""
         by_agent = self._by_agent(missing)
         moment = max(0.0, min(_POLL_SECONDS, deadline - time.monotonic())) / len(by_agent)
@@ -196,10 +187,7 @@ class Coordinator:
                 )
             mine = [status for status in answers if status["partition"] in partitions]
             wait.saw(mine, self._owners)
-            for status in mine:
-                # One that failed earlier, and whose turn has not come, has not failed again.
-                if status["phase"] == "FAILED" and not status["claim_pending"]:
-                    _count_failure(status, failures)
+            failures.note(mine)
 
     @contextmanager
     def _agent(self, address: str, wait: RestoreWait) -> Iterator[Agent]:
@@ -247,7 +235,7 @@ class Coordinator:
         if errors_found:
             self._owners = {}
             for found in errors_found:
-                if not _worth_retrying(found):
+                if not worth_retrying(found):
                     raise found
             raise BatchLostError(str(errors_found[0])) from errors_found[0]
         return answers
@@ -284,29 +272,3 @@ class Coordinator:
         for partition in partitions:
             grouped.setdefault(self._owners[partition], []).append(partition)
         return grouped
-
-
-def _worth_retrying(error: ChangelogStateError) -> bool:
-    """Another claim may mend it. A newer driver, bad input, wrong settings or a missing broker stay as they are."""
-    if isinstance(error, StaleEpochError):
-        return False
-    if isinstance(error, (StaleClaimError, AgentUnavailableError)):
-        return True
-    permanent = (
-        ConfigurationError,
-        InvalidInputError,
-        BatchRefusedError,
-        BatchRunningError,
-        FencedError,
-        UnavailableError,
-    )
-    return not isinstance(error, permanent)
-
-
-def _count_failure(status: Mapping[str, Any], failures: Counter[int]) -> None:
-    number = status["partition"]
-    failures[number] += 1
-    error = error_of(status["error"])
-    if not _worth_retrying(error) or failures[number] >= _MOST_FAILURES:
-        raise error
-    logger.warning("partition %d: claiming again after: %s", number, error)

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from changelog_state import errors
-from changelog_state.errors import ChangelogStateError
+from restore.claim_failures import error_of
 from restore.figures import RestoreFigures
 from restore.listener import RestoreListener, notify
 from restore.progress import RestoreDisplay
 from restore.restore_events import RestoreEvent, RestoreWatch, Sighting
 
-__all__ = ["RestoreWait", "error_of", "figures_of", "is_ready", "not_ready_text"]
+__all__ = ["RestoreWait", "figures_of", "is_ready", "not_ready_text"]
 
 Status = Mapping[str, Any]
 _QUIET_SECONDS = 2.0
@@ -83,13 +82,6 @@ def figures_of(status: Status) -> RestoreFigures | None:
     if status["restore"] is None:
         return None
     return RestoreFigures.of(status["partition"], status["phase"], status["restore"])
-
-
-def error_of(payload: Mapping[str, str] | None) -> ChangelogStateError:
-    if payload is None:
-        return ChangelogStateError("the agent gave no reason")
-    found = getattr(errors, payload["class"], ChangelogStateError)
-    return found(payload["message"])
 
 
 def not_ready_text(
