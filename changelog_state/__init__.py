@@ -12,12 +12,17 @@ from changelog_state.errors import __all__ as _errors
 if TYPE_CHECKING:
     from changelog_state.service import StateService
     from changelog_state.state.handle import State
+    from restore.listener import RestoreListener
 
-__all__ = ["State", "StateService", "__version__", *_errors]
+__all__ = ["RestoreListener", "State", "StateService", "__version__", *_errors]
 
 # Imported when first asked for: the lower layers are imported through this package too, by processes that need
 # little of it and want it soon.
-_HOMES = {"State": "changelog_state.state.handle", "StateService": "changelog_state.service"}
+_HOMES = {
+    "RestoreListener": "restore.listener",
+    "State": "changelog_state.state.handle",
+    "StateService": "changelog_state.service",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -86,8 +86,8 @@ def replay(
        need; then that batch cannot be replayed on this store, and the store says so.
     ``own_from``: from there on are the caller's own records (its claim), which are read but are nothing to restore.
     """
-    last = find_last_marker(config, partition, end)
     tracker = _Tracker(ReplayProgress(start, start, end if own_from is None else own_from, need=need), on_progress)
+    last = find_last_marker(config, partition, end)
     # A rebuild that is cut short goes on later: what it has read was not older than this.
     meta = state.meta or StoreMeta(topic_id=topic_id, position=start, caught_up_ms=caught_up_ms)
     without_images = end if last is None else min(end, last.marker.begin)

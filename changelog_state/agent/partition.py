@@ -123,9 +123,9 @@ class Partition:
             if self._phase is Phase.FAILED:
                 self._move(Phase.CLOSED)
             opened, self._state = self._state, None
+            self._progress = None  # before the phase changes: status() takes no lock
             self._move(Phase.RESTORING)
             self._last_error = None
-            self._progress = None
         try:
             claimed = claim_partition(
                 self.config, topic, self.number, self._directory, opened, claim, self._note_progress, self._pool
