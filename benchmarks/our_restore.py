@@ -20,6 +20,7 @@ from typing import Any
 from changelog_state.changelog.topic import lookup_topic
 from changelog_state.codec.kinds import DATA
 from changelog_state.config import StoreConfig
+from changelog_state.light_start import without_pandas
 from changelog_state.store.base import next_prefix
 from changelog_state.store.directory import StateDirectory
 from restore.bulk_pool import BulkPool
@@ -73,4 +74,5 @@ def _peak_memory_mb() -> Iterator[float]:
 
 
 if __name__ == "__main__":
+    without_pandas()  # as the agent and the restore commands do
     main(json.loads(sys.argv[1]))

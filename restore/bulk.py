@@ -90,8 +90,10 @@ def bulk_restore(
             event = progress.get()
             on_progress(event["offsets"], event["records"], event["bytes"])
 
-    state.store.many_files(True)
-    with ThreadPoolExecutor(len(stretches), thread_name_prefix=f"bulk-{partition}") as builders:
+    with (
+        pool.loading(state.store),
+        ThreadPoolExecutor(len(stretches), thread_name_prefix=f"bulk-{partition}") as builders,
+    ):
         try:
             for number in range(len(stretches)):
                 builders.submit(build, number)
@@ -101,8 +103,6 @@ def bulk_restore(
         except BaseException:
             pool.cancel(cancelled)
             raise
-        finally:
-            state.store.many_files(False)
     shutil.rmtree(aside)
 
 

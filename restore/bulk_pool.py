@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from changelog_state.errors import ChangelogStateError, error_named
+from changelog_state.store.rocksdb import RocksStore
 
 __all__ = ["BulkPool", "Event"]
 
@@ -78,6 +79,8 @@ class BulkPool:
         self._memory_mb = memory_mb
         self._idle: list[_Worker] = []
         self._busy: dict[_Worker, threading.Event] = {}
+        self._loading: list[RocksStore] = []
+        self._loads = 0
         self._changed = threading.Condition()
         self._closed = False
 
@@ -105,6 +108,22 @@ class BulkPool:
         """Have a job done; waits for a free worker."""
         with self._worker(cancelled) as worker:
             worker.run({**job, "memory_bytes": self.worker_bytes}, on_event)
+
+    @contextlib.contextmanager
+    def loading(self, store: RocksStore) -> Iterator[None]:
+        """While files are ingested into the store. They are merged when no restore is under way any more: until
+        then the processors have something better to do."""
+        with self._changed:
+            self._loading.append(store)
+            self._loads += 1
+            store.expect_many_files(True)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._loads -= 1
+                while not self._loads and self._loading:
+                    self._loading.pop().expect_many_files(False)
 
     def cancel(self, cancelled: threading.Event) -> None:
         """End all jobs that were given with this event."""

@@ -26,7 +26,7 @@ __all__ = ["Bulk", "LastMarker", "ReplayProgress", "find_last_marker", "replay"]
 
 logger = logging.getLogger(__name__)
 
-_QUEUE_MB = 64
+_QUEUE_MB = 32
 _STRETCH_BYTES = 16 * 1024 * 1024
 
 Bulk = Callable[[StateStore, StoreMeta, int, int, Callable[[int, int, int], None]], None]

@@ -22,7 +22,7 @@ REQUEST_TIMEOUT_SECONDS = 15.0
 _MEBIBYTE = 1024 * 1024
 _TRANSACTION_TIMEOUT_MS = 600_000
 """Below the broker's default maximum of 15 minutes; a transaction is begun only when all of it is at hand."""
-_MOST_READ_AHEAD = 200_000
+_MOST_READ_AHEAD = 30_000
 """Records that are waiting in the client when its reader ends are read for nothing."""
 _UNREACHABLE = frozenset(
     {
@@ -61,10 +61,11 @@ def consumer(config: StoreConfig, *, queue_mb: int | None = None) -> Consumer:
     }
     if queue_mb is not None:
         settings |= {
-            "fetch.message.max.bytes": min(16, max(1, queue_mb // 4)) * _MEBIBYTE,
-            "fetch.max.bytes": min(64, max(1, queue_mb)) * _MEBIBYTE,
+            "fetch.message.max.bytes": max(1, min(2, queue_mb // 4)) * _MEBIBYTE,
             "queued.max.messages.kbytes": queue_mb * 1024,
             "queued.min.messages": _MOST_READ_AHEAD,
+            # Once enough is waiting, the client looks again after this time; by default a whole second.
+            "fetch.queue.backoff.ms": 2,
         }
     return Consumer(settings, logger=logger)
 

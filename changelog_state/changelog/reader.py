@@ -17,7 +17,7 @@ __all__ = ["ChangelogReader", "PositionOutsideLogError"]
 
 _FIRST_WINDOW = 64
 _FIRST_READ = 100
-_MOST_READ = 20_000
+_MOST_READ = 5_000
 _STALLED_SECONDS = 30.0
 
 

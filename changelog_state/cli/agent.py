@@ -25,6 +25,9 @@ def agent(
     ] = False,
 ) -> None:
     """Own stores on this node: serve tasks and drivers until stopped (Ctrl-C, SIGTERM)."""
+    from changelog_state.light_start import without_pandas
+
+    without_pandas()
     from changelog_state.agent.registry import AgentSettings
     from changelog_state.agent.server import run_agent
 

@@ -35,7 +35,10 @@ _BLOOM_BITS = 10
 _BLOCK_BYTES = 4 * 1024
 _MEBIBYTE = 1024 * 1024
 _L0_FILES = 4
-_L0_FILES_LOADING = 16
+_L0_FILES_LOADING = 32
+_L0_FILES_SLOW = 64
+_L0_FILES_STOP = 128
+"""A restore leaves many files, and the first batches behind it need not wait until they are merged."""
 
 
 @dataclass
@@ -65,6 +68,8 @@ class RocksMemory:
         options.set_write_buffer_manager(self.write_buffers)
         options.set_write_buffer_size(64 * _MEBIBYTE)
         options.set_level_zero_file_num_compaction_trigger(_L0_FILES)
+        options.set_level_zero_slowdown_writes_trigger(_L0_FILES_SLOW)
+        options.set_level_zero_stop_writes_trigger(_L0_FILES_STOP)
         options.set_max_background_jobs(2)
         options.set_keep_log_file_num(2)
         options.set_max_open_files(512)
@@ -152,8 +157,10 @@ class RocksStore:
         except Exception as error:
             raise _translated(error, self.path, "ingest") from error
 
-    def many_files(self, expected: bool) -> None:
+    def expect_many_files(self, expected: bool) -> None:
         """While files are being ingested, do not merge them after every fourth."""
+        if self._closed:
+            return
         trigger = _L0_FILES_LOADING if expected else _L0_FILES
         self._db.set_options({"level0_file_num_compaction_trigger": str(trigger)})
 

@@ -1,28 +1,25 @@
-"""``python -m tests.support.quick_agent STATE_DIR``: an agent that is up in half a second, for tests that kill many.
-
-The same server as ``changelog-state agent`` runs, without a command line, and without pandas, which pyarrow imports
-at an agent's first answer if it can.
-"""
+"""``python -m tests.support.quick_agent STATE_DIR``: an agent without a command line, for tests that kill many."""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from importlib.abc import MetaPathFinder
 from pathlib import Path
-from typing import Any
 
+from changelog_state.light_start import without_pandas
 
-class _NoPandas(MetaPathFinder):
-    def find_spec(self, name: str, path: Any, target: Any = None) -> None:
-        if name == "pandas":
-            raise ImportError("not here")
-
+BULK_OFFSETS = "TEST_BULK_OFFSETS"
+"""A variable: how long a stretch must be for the bulk way, so that tests need not write so much."""
 
 if __name__ == "__main__":
-    sys.meta_path.insert(0, _NoPandas())
+    without_pandas()
+    import restore.bulk
+    import restore.replay
     from changelog_state.agent.registry import AgentSettings
     from changelog_state.agent.server import run_agent
 
+    if BULK_OFFSETS in os.environ:
+        restore.bulk.BULK_OFFSETS = restore.replay.BULK_OFFSETS = int(os.environ[BULK_OFFSETS])
     logging.basicConfig(level=logging.INFO)
     run_agent(AgentSettings(Path(sys.argv[1]), cache_mb=16, write_buffers_mb=32), exit_with_drivers=True)
