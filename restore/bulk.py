@@ -6,8 +6,9 @@ import logging
 import queue
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -59,7 +60,6 @@ def bulk_restore(
     ``on_progress`` is given offsets, records and bytes as they are read; if it raises, the workers are stopped.
     """
     assert isinstance(state.store, RocksStore)
-    _empty_directory(aside)
     template = asdict(meta)
     for changing in ("position", "marker_offset"):
         del template[changing]
@@ -91,6 +91,7 @@ def bulk_restore(
             on_progress(event["offsets"], event["records"], event["bytes"])
 
     with (
+        _directory(aside),
         pool.loading(state.store),
         ThreadPoolExecutor(len(stretches), thread_name_prefix=f"bulk-{partition}") as builders,
     ):
@@ -103,7 +104,6 @@ def bulk_restore(
         except BaseException:
             pool.cancel(cancelled)
             raise
-    shutil.rmtree(aside)
 
 
 def _ingest_parts(state: StateStore, inbox: queue.SimpleQueue[Event], report: Callable[[], None]) -> None:
@@ -126,12 +126,17 @@ def _ingest_parts(state: StateStore, inbox: queue.SimpleQueue[Event], report: Ca
         fault_point("bulk.after_ingest")
 
 
-def _empty_directory(path: Path) -> None:
-    """What an earlier restore left there was never ingested."""
+@contextmanager
+def _directory(path: Path) -> Iterator[None]:
+    """An empty directory, removed at the end. What a killed restore left there was never ingested."""
+    shutil.rmtree(path, ignore_errors=True)
     try:
-        shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
     except OSError as error:
         raise StoreError(
             f"there is no place for the restore's files: {path} ({error.strerror}); check the disk's space"
         ) from error
+    try:
+        yield
+    finally:
+        shutil.rmtree(path, ignore_errors=True)

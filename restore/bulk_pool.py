@@ -26,6 +26,7 @@ class _Worker:
     """One process. A job is given to it, its events are read until the job is over."""
 
     def __init__(self) -> None:
+        self._stopped = False
         root = str(Path(__file__).resolve().parents[1])
         self._process = subprocess.Popen(
             [sys.executable, "-m", "restore.bulk_worker"],
@@ -55,15 +56,16 @@ class _Worker:
         )
 
     @property
-    def is_alive(self) -> bool:
-        return self._process.poll() is None
+    def is_usable(self) -> bool:
+        return not self._stopped and self._process.poll() is None
 
     def stop(self) -> None:
         """From any thread: whoever waits for its events then sees their end."""
+        self._stopped = True
         self._process.kill()
 
     def dispose(self) -> None:
-        self._process.kill()
+        self.stop()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
@@ -152,6 +154,8 @@ class BulkPool:
                 self._changed.wait()
             if self._closed or cancelled.is_set():
                 raise ChangelogStateError("the restore was cancelled")
+            while self._idle and not self._idle[-1].is_usable:
+                self._idle.pop().dispose()
             worker = self._idle.pop() if self._idle else _Worker()
             self._busy[worker] = cancelled
         try:
@@ -162,7 +166,7 @@ class BulkPool:
         finally:
             with self._changed:
                 del self._busy[worker]
-                if worker.is_alive and not self._closed:
+                if worker.is_usable and not self._closed:
                     self._idle.append(worker)
                 else:
                     worker.dispose()

@@ -61,7 +61,8 @@ def consumer(config: StoreConfig, *, queue_mb: int | None = None) -> Consumer:
     }
     if queue_mb is not None:
         settings |= {
-            "fetch.message.max.bytes": max(1, min(2, queue_mb // 4)) * _MEBIBYTE,
+            # Small, as what arrives may be many times larger once it is decompressed; it costs no speed.
+            "fetch.message.max.bytes": _MEBIBYTE,
             "queued.max.messages.kbytes": queue_mb * 1024,
             "queued.min.messages": _MOST_READ_AHEAD,
             # Once enough is waiting, the client looks again after this time; by default a whole second.

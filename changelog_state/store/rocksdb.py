@@ -6,10 +6,11 @@ write batch never spans two of them. That is what makes "replay from the stored 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rocksdict import (
     BlockBasedOptions,
@@ -29,6 +30,8 @@ from changelog_state.errors import CorruptStoreError, StoreError
 from changelog_state.store.base import Batch
 
 __all__ = ["RocksMemory", "RocksStore"]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _BLOOM_BITS = 10
@@ -85,7 +88,7 @@ class RocksStore:
         path.mkdir(parents=True, exist_ok=True)
         try:
             # IMPORTANT: without column_families= a reopened database ignores the table options.
-            self._db = Rdict(str(path), options, column_families={"default": options})
+            self._db: Any = Rdict(str(path), options, column_families={"default": options})
         except Exception as error:
             raise _translated(error, path, "open") from error
         self._closed = False
@@ -162,7 +165,10 @@ class RocksStore:
         if self._closed:
             return
         trigger = _L0_FILES_LOADING if expected else _L0_FILES
-        self._db.set_options({"level0_file_num_compaction_trigger": str(trigger)})
+        try:
+            self._db.set_options({"level0_file_num_compaction_trigger": str(trigger)})
+        except Exception as error:  # a matter of speed only, and whatever is wrong shows in the next write
+            logger.warning("%s: files are merged as before: %s", self.path, error)
 
     def flush(self) -> None:
         try:
@@ -176,10 +182,11 @@ class RocksStore:
         self._closed = True
         try:
             self._db.flush()
-        except Exception as error:
-            raise _translated(error, self.path, "flush") from error
-        finally:
             self._db.close()
+        except Exception as error:
+            # NOTE: closing flushes too, and stays open if it cannot. What was not flushed is in the changelog.
+            self._db = None
+            raise _translated(error, self.path, "close") from error
 
     def size_bytes(self) -> int:
         """Roughly what the store holds on disk and in write buffers."""

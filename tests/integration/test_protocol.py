@@ -8,7 +8,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,6 @@ from tests.support.driver import (
     CODEC,
     AgentProcess,
     Attempt,
-    Driver,
     Event,
     Gate,
     LocalAgent,
@@ -55,58 +54,13 @@ from tests.support.driver import (
     home_of,
     identity_of,
 )
+from tests.support.polling import until
 
 pytestmark = pytest.mark.kafka
 
 FIRST: list[Event] = [("a", 1), ("b", 2), ("c", 3), ("gone", 4)]
 SECOND: list[Event] = [("a", 10), ("b", 20), ("new", 5), ("gone", None)]
 WAIT_SECONDS = 20.0
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
-    deadline = time.monotonic() + seconds
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.01)
-
-
-@pytest.fixture
-def config(broker: EmbeddedBroker, application: str) -> StoreConfig:
-    return StoreConfig(application, "totals", broker.bootstrap_servers, 1)
-
-
-@pytest.fixture
-def make_agent(tmp_path: Path, faults: Path) -> Iterator[Callable[..., LocalAgent]]:
-    made: list[LocalAgent] = []
-
-    def make(name: str = "state") -> LocalAgent:
-        made.append(LocalAgent(tmp_path / name))
-        return made[-1]
-
-    yield make
-    for agent in made:
-        agent.stop()
-
-
-@pytest.fixture
-def agent(make_agent: Callable[..., LocalAgent]) -> LocalAgent:
-    return make_agent()
-
-
-@pytest.fixture
-def make_driver(config: StoreConfig) -> Iterator[Callable[..., Driver]]:
-    made: list[Driver] = []
-
-    def make(*agents: LocalAgent | AgentProcess, config: StoreConfig = config, **settings: Any) -> Driver:
-        made.append(Driver(config, lambda: [agent.client for agent in agents], **settings))
-        return made[-1]
-
-    yield make
-    for driver in made:
-        driver.close()
 
 
 def send_commit(agent: LocalAgent, gate: Gate, ticket: Ticket) -> dict[str, Any]:

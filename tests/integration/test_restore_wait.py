@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from changelog_state.broker import EmbeddedBroker
 from changelog_state.changelog import reader as reader_module
 from changelog_state.config import StoreConfig
 from changelog_state.errors import RestoreTimeoutError
 from changelog_state.faults import arm
 from restore.bulk_pool import BulkPool
-from tests.support.driver import AgentProcess, Driver, Event, LocalAgent, Model, identity_of
+from tests.support.driver import AgentProcess, Event, Model, identity_of
 from tests.support.polling import until
 from tests.support.recorder import Recorder
 
@@ -25,39 +23,6 @@ pytestmark = pytest.mark.kafka
 
 HELD = "replay.between_chunks"
 EVENTS: list[Event] = [(f"k{number}", number) for number in range(500)]
-
-
-@pytest.fixture
-def config(broker: EmbeddedBroker, application: str) -> StoreConfig:
-    return StoreConfig(application, "totals", broker.bootstrap_servers, 1)
-
-
-@pytest.fixture
-def make_agent(tmp_path: Path, faults: Path) -> Iterator[Callable[..., LocalAgent]]:
-    made: list[LocalAgent] = []
-
-    def make(name: str = "state") -> LocalAgent:
-        made.append(LocalAgent(tmp_path / name))
-        return made[-1]
-
-    yield make
-    for held in faults.glob("*.held"):
-        held.unlink(missing_ok=True)
-    for agent in made:
-        agent.stop()
-
-
-@pytest.fixture
-def make_driver(config: StoreConfig) -> Iterator[Callable[..., Driver]]:
-    made: list[Driver] = []
-
-    def make(*agents: LocalAgent | AgentProcess, config: StoreConfig = config, **settings: Any) -> Driver:
-        made.append(Driver(config, lambda: [agent.client for agent in agents], **settings))
-        return made[-1]
-
-    yield make
-    for driver in made:
-        driver.close()
 
 
 def test_a_claim_that_is_held_up_leaves_room_for_the_others(
