@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from changelog_state.cli.options import Json, print_json
+from changelog_state.cli.output import print_json
 
 __all__ = ["demo"]
 
@@ -29,7 +29,7 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep topics, state, outputs and logs, and say where they are.")
     ] = False,
-    as_json: Json = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
 ) -> None:
     """Watch a Spark stream keep its state right through crashes: about a minute, exit code 1 if it does not.
 

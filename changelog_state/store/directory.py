@@ -22,7 +22,21 @@ from changelog_state.errors import StateDirectoryError, StoreError
 from changelog_state.store.rocksdb import RocksMemory, RocksStore
 from changelog_state.store.state_store import StateStore
 
-__all__ = ["PartitionDirectory", "StateDirectory"]
+__all__ = ["PartitionDirectory", "StateDirectory", "local_partitions", "partition_path", "store_path"]
+
+
+def store_path(state_dir: Path, application: str, store: str) -> Path:
+    return state_dir / "stores" / application / store
+
+
+def partition_path(state_dir: Path, application: str, store: str, partition: int) -> Path:
+    return store_path(state_dir, application, store) / str(partition)
+
+
+def local_partitions(state_dir: Path, application: str, store: str) -> list[int]:
+    """Partitions of which there is anything in this directory, be it damaged or moved aside."""
+    path = store_path(state_dir, application, store)
+    return sorted(int(entry.name) for entry in path.iterdir() if entry.name.isdecimal()) if path.is_dir() else []
 
 
 class PartitionDirectory:
@@ -90,7 +104,7 @@ class StateDirectory:
         return self.path / "spill"
 
     def partition(self, application: str, store: str, partition: int) -> PartitionDirectory:
-        return PartitionDirectory(self.path / "stores" / application / store / str(partition), self.memory)
+        return PartitionDirectory(partition_path(self.path, application, store, partition), self.memory)
 
     def close(self) -> None:
         self._lock.close()
