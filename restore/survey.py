@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from changelog_state.changelog.record import Marker
 from changelog_state.changelog.topic import Topic
 from changelog_state.config import StoreConfig
 from changelog_state.errors import ChangelogMismatchError, CorruptStoreError
+from changelog_state.store.directory import size_of
 from changelog_state.store.meta import StoreMeta
 from changelog_state.store.offline import offline_view
 from restore.estimate import Estimate, extrapolate, sample_log
@@ -49,7 +49,7 @@ class PartitionSurvey:
 
 
 def look_at(path: Path) -> LocalStore:
-    size = _size_of(path / "db")
+    size, _ = size_of(path / "db")
     try:
         with offline_view(path) as state:
             if state is None:
@@ -81,15 +81,3 @@ def _survey_one(config: StoreConfig, topic: Topic, partition: int, path: Path, n
     if plan.need is Need.BEHIND and estimate.exact and not estimate.records:
         plan = replace(plan, need=Need.NOTHING)  # only transaction markers follow
     return PartitionSurvey(partition, local, log, plan, estimate)
-
-
-def _size_of(directory: Path) -> int:
-    """An agent that is running may take files away meanwhile."""
-    size = 0
-    if directory.is_dir():
-        for entry in os.scandir(directory):
-            try:
-                size += entry.stat().st_size
-            except FileNotFoundError:
-                continue
-    return size

@@ -67,8 +67,10 @@ class Common:
         StoreConfig(*names, "not asked", 1)  # refuses what cannot be a name, and would be a path here
         here = local_partitions(settings["state_dir"], *names)
         selection = settings.pop("partitions", None)
-        chosen = parse_partitions(selection, max(here) + 1 if here else 1) if isinstance(selection, str) else here
-        return Target(settings, chosen)
+        if isinstance(selection, str):
+            chosen = set(parse_partitions(selection, _MOST_PARTITIONS))
+            here = [partition for partition in here if partition in chosen]
+        return Target(settings, here)
 
     def _settings(self, *needed: str) -> dict[str, Any]:
         given = {name: getattr(self, name) for name in _SETTINGS if getattr(self, name) is not None}
@@ -83,6 +85,8 @@ class Common:
         return settings
 
 
+_MOST_PARTITIONS = 100_000
+"""More than a topic has: without Kafka it is not known how many there are."""
 _SETTINGS = ("application", "store", "bootstrap_servers", "state_dir", "partitions")
 
 

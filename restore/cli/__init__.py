@@ -5,7 +5,12 @@ from __future__ import annotations
 import typer
 
 from changelog_state.cli.running import run_app
+from restore.cli.clear import clear
+from restore.cli.inspect import inspect
 from restore.cli.plan import plan
+from restore.cli.run import run
+from restore.cli.status import status
+from restore.cli.verify import verify
 
 __all__ = ["app", "main"]
 
@@ -16,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (plan,):
+for command in (plan, run, status, verify, inspect, clear):
     app.command()(command)
 
 

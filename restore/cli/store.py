@@ -8,10 +8,11 @@ from changelog_state.agent.launcher import find_agent
 from changelog_state.changelog.record import StoreIdentity
 from changelog_state.changelog.topic import Topic, lookup_topic
 from changelog_state.cli.target import Target
-from changelog_state.errors import ChangelogMismatchError, UnavailableError
+from changelog_state.errors import ChangelogMismatchError, StateDirectoryError, UnavailableError
 from changelog_state.reading import StateReader
+from changelog_state.store.directory import local_partitions
 
-__all__ = ["agent_view", "changelog_of"]
+__all__ = ["agent_view", "changelog_of", "refuse_without_stores"]
 
 
 def changelog_of(target: Target) -> tuple[Topic, StoreIdentity | None]:
@@ -37,3 +38,14 @@ def agent_view(target: Target) -> tuple[dict[str, Any] | None, dict[int, dict[st
         return None, {}  # it has stopped since
     finally:
         agent.close()
+
+
+def refuse_without_stores(target: Target) -> None:
+    """Nothing to look at is a wrong directory or a wrong name more often than it is good news."""
+    if not any((target.path(partition) / "db").is_dir() for partition in target.partitions):
+        here = local_partitions(target.state_dir, target.application, target.store)
+        raise StateDirectoryError(
+            f"there is no local store of {target.name} in {target.state_dir}"
+            + (f" for the chosen partitions, only for {here}" if here else "")
+            + "; check --state-dir, --application, --store and --partitions"
+        )
