@@ -12,13 +12,22 @@ from itertools import pairwise
 
 from changelog_state.changelog.reader import ChangelogReader
 
-__all__ = ["BYTES_PER_SECOND", "RECORDS_PER_SECOND", "Estimate", "Sample", "extrapolate", "sample_log"]
+__all__ = [
+    "BYTES_PER_SECOND",
+    "RECORDS_PER_SECOND",
+    "SAMPLE_RECORDS",
+    "Estimate",
+    "Sample",
+    "extrapolate",
+    "sample_log",
+    "stretches",
+]
 
 RECORDS_PER_SECOND = 200_000
 BYTES_PER_SECOND = 50_000_000
 """What a small machine surely does; what it really does shows when it runs."""
-_SAMPLES = 16
-_SAMPLE_RECORDS = 250
+_SAMPLES = 8
+SAMPLE_RECORDS = 250
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ def extrapolate(samples: Iterable[Sample]) -> Estimate:
 def stretches(start: int, end: int) -> list[tuple[int, int]]:
     """The log in equal parts, one sample each; so few that a short log is read whole."""
     offsets = max(0, end - start)
-    parts = min(_SAMPLES, -(-offsets // _SAMPLE_RECORDS))
+    parts = min(_SAMPLES, -(-offsets // SAMPLE_RECORDS))
     bounds = [start + offsets * number // max(1, parts) for number in range(parts + 1)]
     return list(pairwise(bounds))
 
@@ -75,12 +84,12 @@ def _sample(reader: ChangelogReader, lower: int, upper: int) -> Sample:
     records = byte_count = 0
     reader.seek(lower)
     while reader.position() < upper:
-        for message in reader.read(_SAMPLE_RECORDS):
+        for message in reader.read(SAMPLE_RECORDS):
             if message.offset() >= upper:
                 return Sample(upper - lower, upper - lower, records, byte_count)
             records += 1
             byte_count += len(message.key()) + len(message.value() or b"")
-            if records == _SAMPLE_RECORDS:
+            if records == SAMPLE_RECORDS:
                 return Sample(upper - lower, message.offset() + 1 - lower, records, byte_count)
         reader.check_progress()
     return Sample(upper - lower, upper - lower, records, byte_count)

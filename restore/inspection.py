@@ -14,7 +14,7 @@ from typing import Any
 from changelog_state.changelog.record import Claim, Marker
 from changelog_state.codec.keys import CLAIM, DATA, SCHEMA, KeyCodec
 from changelog_state.errors import CorruptStoreError
-from changelog_state.store.base import Store, next_prefix
+from changelog_state.store.base import Store
 from changelog_state.store.directory import size_of
 from changelog_state.store.offline import offline_view
 from changelog_state.store.state_store import StateStore
@@ -104,20 +104,23 @@ def _describe(state: StateStore, view: StoreView) -> None:
 
 
 def _count(store: Store, view: StoreView, sample: int) -> None:
-    """A reservoir keeps the sample fair; its seed is fixed, so that the same store shows the same."""
+    """By kind; ``local`` is what the changelog has not (position, before-images).
+
+    A reservoir keeps the sample fair; its seed is fixed, so that the same store shows the same.
+    """
     codec = codec_of(store)
     counts: Counter[str] = Counter()
     chosen: list[tuple[bytes, bytes]] = []
     dice = random.Random(0)
-    for kind, name in LOGGED_KINDS.items():
-        for key, data in store.scan(kind, next_prefix(kind)):
-            counts[name] += 1
-            if kind != DATA:
-                continue
-            if len(chosen) < sample:
-                chosen.append((key, data))
-            elif sample and (place := dice.randrange(counts[name])) < sample:
-                chosen[place] = key, data
+    for key, data in store.scan(b"", None):
+        name = LOGGED_KINDS.get(key[:1], "local")
+        counts[name] += 1
+        if not sample or key[:1] != DATA:
+            continue
+        if len(chosen) < sample:
+            chosen.append((key, data))
+        elif (place := dice.randrange(counts[name])) < sample:
+            chosen[place] = key, data
     view.counts = dict(counts)
     view.sample = list(_decoded(codec, sorted(chosen)))
 

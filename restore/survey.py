@@ -16,13 +16,13 @@ from changelog_state.errors import ChangelogMismatchError, CorruptStoreError
 from changelog_state.store.directory import size_of
 from changelog_state.store.meta import StoreMeta
 from changelog_state.store.offline import offline_view
-from restore.estimate import Estimate, extrapolate, sample_log
+from restore.estimate import SAMPLE_RECORDS, Estimate, extrapolate, sample_log
 from restore.marker_check import marker_stands
 from restore.plan import LogBounds, Need, PartitionPlan, plan_partition
 
 __all__ = ["LocalStore", "PartitionSurvey", "look_at", "survey"]
 
-_AT_ONCE = 4
+_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,22 @@ def look_at(path: Path) -> LocalStore:
 
 
 def survey(
-    config: StoreConfig, topic: Topic, partitions: Iterable[int], path_of: Callable[[int], Path]
+    config: StoreConfig,
+    topic: Topic,
+    partitions: Iterable[int],
+    path_of: Callable[[int], Path],
+    *,
+    sampling: bool = False,
 ) -> list[PartitionSurvey]:
+    """``sampling``: estimate what a long log holds, which takes a while; else its offsets stand for its records."""
     now_ms = int(time.time() * 1000)
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="survey") as pool:
-        return list(pool.map(lambda p: _survey_one(config, topic, p, path_of(p), now_ms), partitions))
+        return list(pool.map(lambda p: _survey_one(config, topic, p, path_of(p), now_ms, sampling), partitions))
 
 
-def _survey_one(config: StoreConfig, topic: Topic, partition: int, path: Path, now_ms: int) -> PartitionSurvey:
+def _survey_one(
+    config: StoreConfig, topic: Topic, partition: int, path: Path, now_ms: int, sampling: bool
+) -> PartitionSurvey:
     local = look_at(path)
     with ChangelogReader(config, config.changelog_topic, partition) as reader:
         low, high = reader.bounds()
@@ -77,7 +85,10 @@ def _survey_one(config: StoreConfig, topic: Topic, partition: int, path: Path, n
         plan = plan_partition(local.meta, log, now_ms, damaged=local.damage is not None)
         if not plan.need.from_scratch and not marker_stands(reader, local.meta, local.marker_bytes, high):
             plan = plan_partition(local.meta, log, now_ms, foreign=True)
-        estimate = extrapolate(sample_log(reader, plan.start, plan.end))
+        if sampling or plan.offsets <= SAMPLE_RECORDS:
+            estimate = extrapolate(sample_log(reader, plan.start, plan.end))
+        else:
+            estimate = Estimate(plan.offsets, 0, exact=False)
     if plan.need is Need.BEHIND and estimate.exact and not estimate.records:
         plan = replace(plan, need=Need.NOTHING)  # only transaction markers follow
     return PartitionSurvey(partition, local, log, plan, estimate)

@@ -40,8 +40,8 @@ def inspect(
 
     With --json: application, store, state_dir; partitions, each with partition, path, bytes, files, topic_id,
     position, caught_up_ms, caught_up, format, marker, claim, images (begin, complete), schemas (fingerprint, name),
-    counts (per kind), sample (key, name, value, expires_ms), damage (or null); keys, each with key and found
-    (partition, name, value, expires_ms). For an export: exported, format, output.
+    counts (per kind; local: what the changelog has not), sample (key, name, value, expires_ms), damage (or null);
+    keys, each with key and found (partition, name, value, expires_ms). For an export: exported, format, output.
     """
     target = common.local_target()
     refuse_without_stores(target)

@@ -31,7 +31,7 @@ def plan(common: Common) -> None:
     """
     target = common.target()
     topic, _ = changelog_of(target)
-    found = survey(target.config, topic, target.partitions, target.path)
+    found = survey(target.config, topic, target.partitions, target.path, sampling=True)
     document = _document(target, topic.name, found)
     if common.as_json:
         print_json(document)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -54,10 +56,8 @@ def verify(
     refuse_without_stores(target)
     topic, identity = changelog_of(target)
     codec = KeyCodec(tuple(identity.key_types)) if identity is not None else None
-    # What the temporary fold cannot do is no news about the store.
-    logging.getLogger("restore").setLevel(logging.ERROR)
     verdicts = []
-    with RestoreDisplay(f"reading the changelog of {target.name}") as display:
+    with _quiet_fold(), RestoreDisplay(f"reading the changelog of {target.name}") as display:
         for partition in target.partitions:
             verdicts.append(
                 verify_partition(
@@ -76,6 +76,18 @@ def verify(
         _print(document)
     if not document["equal"]:
         raise typer.Exit(DIFFERENCE)
+
+
+@contextmanager
+def _quiet_fold() -> Iterator[None]:
+    """What the temporary fold cannot do (replay its last batch, for one) is no news about the store."""
+    log = logging.getLogger("restore")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def _document(target: Target, codec: KeyCodec | None, verdicts: list[Verdict]) -> dict[str, Any]:
