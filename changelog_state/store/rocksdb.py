@@ -149,12 +149,13 @@ class RocksStore:
             return
         self._closed = True
         try:
-            if not self._read_only:
-                self._db.flush()
-        except Exception as error:
-            raise _translated(error, self.path, "flush") from error
-        finally:
-            self._db.close()
+            try:
+                if not self._read_only:
+                    self._db.flush()
+            finally:
+                self._db.close()
+        except Exception as error:  # either may fail for want of space
+            raise _translated(error, self.path, "close") from error
 
     def size_bytes(self) -> int:
         """Roughly what the store holds on disk and in write buffers."""

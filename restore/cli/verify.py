@@ -140,7 +140,7 @@ def _print(document: dict[str, Any]) -> None:
             name = f" {found['name']!r}" if found["name"] is not None else ""
             print(
                 f"partition {row['partition']}: {found['kind']} {found['key']!r}{name} is {found['problem']}: "
-                f"store {found['store']!r}, changelog {found['changelog']!r}"
+                f"{_has('store', found, 'missing')}, {_has('changelog', found, 'extra')}"
             )
         hidden = (row["differences"] or 0) - len(row["first_differences"])
         if hidden:
@@ -149,6 +149,10 @@ def _print(document: dict[str, Any]) -> None:
         print("no difference found")
     else:
         print("rebuild what differs with `changelog-restore run --from-scratch --partitions …`, its agent stopped")
+
+
+def _has(side: str, found: dict[str, Any], absent: str) -> str:
+    return f"the {side} has " + ("nothing" if found["problem"] == absent else repr(found[side]))
 
 
 def _cells(row: dict[str, Any]) -> list[object]:

@@ -264,7 +264,7 @@ def test_verify_finds_what_is_changed_missing_or_extra(copied: Filled, cli: Cli)
     }
     assert cli("verify", *copied.options(), "--most-differences", "1", code=3)["partitions"][0]["differences"] == 3
     shown = cli("verify", *copied.options(), code=3, text=True)
-    assert f"data 'who' 'total' is extra: store {wrong}, changelog None" in shown
+    assert f"data 'who' 'total' is extra: the store has {wrong}, the changelog has nothing" in shown
     assert traces(copied) == before
     assert cli("verify", *copied.options(), "--partitions", "1")["equal"] is True
 
@@ -445,13 +445,15 @@ def test_run_where_an_agent_is_running(copied: Filled, cli: Cli) -> None:
         agent.stop()
 
 
-def test_run_interrupted_and_run_again(
-    broker: EmbeddedBroker, application: str, tmp_path: Path, faults: Path, cli: Cli
-) -> None:
-    config = StoreConfig(application, "large", broker.bootstrap_servers, 1)
-    events: list[Event] = [(f"k{number}", 1) for number in range(25_000)]
-    filled = fill(config, tmp_path / "state", [events])
-    options = filled.options(tmp_path / "new")
+@pytest.fixture(scope="module")
+def large(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Filled:
+    """More than the replay takes at once."""
+    config = StoreConfig(f"test-{uuid.uuid4().hex[:10]}", "large", broker.bootstrap_servers, 1)
+    return fill(config, tmp_path_factory.mktemp("large") / "state", [[(f"k{n}", 7 * n) for n in range(25_000)]])
+
+
+def test_run_interrupted_and_run_again(large: Filled, tmp_path: Path, faults: Path, cli: Cli) -> None:
+    options = large.options(tmp_path / "new")
     arm(faults, "replay.between_chunks", "hold")
     command = [sys.executable, "-m", "restore", "run", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -473,6 +475,22 @@ def test_run_interrupted_and_run_again(
     assert (row["result"], row["why"]) == ("done", "behind")
     assert 0 < row["start"] < row["end"] == row["position"]
     assert row["records"] < 25_000
+    assert cli("verify", *options)["equal"] is True
+
+
+def test_run_on_a_disk_that_is_full(large: Filled, tmp_path: Path, cli: Cli) -> None:
+    """A limit on the size of files gives the same errors as a disk without space."""
+    options = large.options(tmp_path / "new")
+    command = f"ulimit -f 32; exec {sys.executable} -m restore run {' '.join(options)} --json"
+    done = subprocess.run(["/bin/bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1, done.stderr
+    [row] = json.loads(done.stdout)["partitions"]
+    assert (row["result"], row["position"]) == ("failed", None)
+    assert "check the disk's space" in row["error"]
+    assert "check the disk's space" in done.stderr
+    assert "Traceback" not in done.stderr
+    [row] = cli("run", *options)["partitions"]
+    assert (row["result"], row["position"]) == ("done", row["end"])
     assert cli("verify", *options)["equal"] is True
 
 
