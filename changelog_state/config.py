@@ -11,9 +11,10 @@ from typing import Any
 
 from changelog_state.errors import ConfigurationError
 
-__all__ = ["FORMAT_VERSION", "StoreConfig", "default_state_dir"]
+__all__ = ["DEFAULT_RESTORE_MEMORY_MB", "FORMAT_VERSION", "StoreConfig", "default_state_dir"]
 
 FORMAT_VERSION = 1
+DEFAULT_RESTORE_MEMORY_MB = 512
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _LONGEST_TOPIC = 249

@@ -20,6 +20,7 @@ from changelog_state.config import StoreConfig
 from changelog_state.errors import BatchRunningError, ConfigurationError, InvalidKeyError, SourceModeError
 from changelog_state.state.ttl import ABSENT, decode_visible
 from changelog_state.store.base import next_prefix
+from restore.figures import RestoreFigures
 
 __all__ = ["StateReader"]
 
@@ -116,7 +117,7 @@ class StateReader:
                     "end_offset": end_offset,
                     "lag_records": _lag(status, position, end_offset),
                     "replicas": [],
-                    "restore": status["restore"] if status is not None else None,
+                    "restore": _restore(status),
                     "error": status["error"] if status is not None else None,
                 }
             )
@@ -194,6 +195,14 @@ def _lag(status: dict[str, Any] | None, position: int | None, end_offset: int | 
     if status is not None and status["phase"] == "ACTIVE":
         return 0
     return max(0, end_offset - position)
+
+
+def _restore(status: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The figures of the latest restore here, which may be over."""
+    if status is None or status["restore"] is None:
+        return None
+    figures = RestoreFigures.of(status["partition"], status["phase"], status["restore"])
+    return dict(status["restore"]) | figures.to_json()
 
 
 def _now_ms() -> int:

@@ -13,7 +13,7 @@ from changelog_state.agent.client import AgentClient
 from changelog_state.agent.launcher import find_agent, start_agent
 from changelog_state.changelog.record import StoreIdentity
 from changelog_state.changelog.topic import Topic, ensure_topics
-from changelog_state.config import StoreConfig, default_state_dir
+from changelog_state.config import DEFAULT_RESTORE_MEMORY_MB, StoreConfig, default_state_dir
 from changelog_state.errors import (
     AgentUnavailableError,
     BatchAlreadyAppliedError,
@@ -26,6 +26,7 @@ from changelog_state.errors import (
 from changelog_state.reading import StateReader
 from restore.coordinator import Coordinator
 from restore.gate import NewQueryPolicy, UnreplayablePolicy
+from restore.listener import RestoreListener
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,6 +49,10 @@ class StateService:
     deleted: ``"refuse"``, ``"continue"`` with the state as it is, or ``"clear"`` it.
     ``on_unreplayable``: what to do when a batch must be replayed on a rebuilt store and compaction has removed
     the values from before it: ``"refuse"``, or ``"skip"`` its output rows (the state is right in both cases).
+    ``restore_timeout_seconds``: how long a batch waits for partitions that are restored before it fails.
+    ``restore_memory_mb``: what an agent may use for restoring.
+    ``restore_listener``: told about restores that a batch waits for; it stays in this process.
+    ``show_progress``: whether they are shown on stderr, if they take longer than a moment.
     """
 
     def __init__(
@@ -65,6 +70,9 @@ class StateService:
         on_new_query: NewQueryPolicy = "refuse",
         on_unreplayable: UnreplayablePolicy = "refuse",
         restore_timeout_seconds: float = 1800.0,
+        restore_memory_mb: int = DEFAULT_RESTORE_MEMORY_MB,
+        restore_listener: RestoreListener | None = None,
+        show_progress: bool = True,
     ) -> None:
         self._settings: dict[str, Any] = {
             "application": application,
@@ -79,6 +87,8 @@ class StateService:
             "on_new_query": on_new_query,
             "on_unreplayable": on_unreplayable,
             "restore_timeout_seconds": restore_timeout_seconds,
+            "restore_memory_mb": restore_memory_mb,
+            "show_progress": show_progress,
         }
         self._config = StoreConfig(
             application, store, bootstrap_servers, partitions, dict(kafka or {}), dict(topic or {})
@@ -86,6 +96,13 @@ class StateService:
         _check_choice("agents", agents, ("auto", "external"))
         _check_choice("on_new_query", on_new_query, ("refuse", "continue", "clear"))
         _check_choice("on_unreplayable", on_unreplayable, ("refuse", "skip"))
+        if isinstance(restore_memory_mb, bool) or not isinstance(restore_memory_mb, int) or restore_memory_mb < 1:
+            raise ConfigurationError(f"restore_memory_mb is {restore_memory_mb!r}; give a whole number of at least 1")
+        if restore_listener is not None and not isinstance(restore_listener, RestoreListener):
+            raise ConfigurationError(
+                f"restore_listener is {restore_listener!r}; give an instance of a subclass of RestoreListener"
+            )
+        self._restore_listener = restore_listener
         if standby_replicas != 0:
             raise ConfigurationError(
                 f"standby_replicas is {standby_replicas!r}; this version keeps no hot replicas: use 0"
@@ -300,6 +317,9 @@ class StateService:
                 identity,
                 lambda: [self._some_agent()],
                 self._settings["restore_timeout_seconds"],
+                restore_memory_mb=self._settings["restore_memory_mb"],
+                listener=self._restore_listener,
+                show_progress=self._settings["show_progress"],
             )
         return self._coordinator
 

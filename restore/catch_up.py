@@ -61,6 +61,7 @@ def catch_up(
             directory.wipe()
             state = directory.open()
             plan = plan_partition(None, log, now_ms)
+        on_progress(ReplayProgress(plan.start, plan.start, plan.end, need=str(plan.need)))
         done = replay(
             config,
             partition,

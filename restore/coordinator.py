@@ -4,39 +4,33 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from changelog_state import errors
 from changelog_state.changelog.control import ControlLog
 from changelog_state.changelog.record import StoreIdentity
-from changelog_state.config import StoreConfig
+from changelog_state.config import DEFAULT_RESTORE_MEMORY_MB, StoreConfig
 from changelog_state.errors import (
     AgentUnavailableError,
-    BatchRefusedError,
-    BatchRunningError,
     ChangelogStateError,
-    ConfigurationError,
-    FencedError,
-    InvalidInputError,
     RestoreTimeoutError,
-    StaleClaimError,
-    StaleEpochError,
     UnavailableError,
 )
 from changelog_state.faults import fault_point
 from changelog_state.requests import RequestHeader
 from restore.assignment import AgentView, Held, assign
+from restore.claim_failures import MOST_FAILURES, ClaimFailures, worth_retrying
+from restore.listener import RestoreListener
+from restore.waiting import RestoreWait, is_ready, not_ready_text
 
 __all__ = ["Agent", "BatchLostError", "Coordinator", "Owner", "Ticket"]
 
 logger = logging.getLogger(__name__)
 
-_CLAIM_WAIT_SECONDS = 2.0
-_MOST_FAILURES = 5
-"""Claims of one partition, or searches for an agent, that may fail in a row before the user hears why."""
+_POLL_SECONDS = 0.5
 _PAUSE_SECONDS = 0.1
 
 
@@ -54,6 +48,7 @@ class Agent(Protocol):
         epoch: int,
         partitions: Iterable[int],
         wait_seconds: float,
+        restore_memory_mb: int,
     ) -> list[dict[str, Any]]: ...
 
     def open_batch(
@@ -99,11 +94,18 @@ class Coordinator:
         identity: StoreIdentity,
         agents: Callable[[], Sequence[Agent]],
         restore_timeout_seconds: float,
+        *,
+        restore_memory_mb: int = DEFAULT_RESTORE_MEMORY_MB,
+        listener: RestoreListener | None = None,
+        show_progress: bool = False,
     ) -> None:
         self._config = config
         self.identity = identity
         self._agents = agents
         self._restore_timeout_seconds = restore_timeout_seconds
+        self._restore_memory_mb = restore_memory_mb
+        self._listener = listener or RestoreListener()
+        self._show_progress = show_progress
         self.control = ControlLog(config, identity)
         self._known: dict[str, Agent] = {}
         self._owners: dict[int, str] = {}
@@ -125,80 +127,81 @@ class Coordinator:
         """
         limit = self._restore_timeout_seconds if timeout_seconds is None else timeout_seconds
         deadline = time.monotonic() + limit
-        failures: dict[int, int] = {}
-        statuses: dict[int, dict[str, Any]] = {}
+        failures = ClaimFailures()
         unavailable: AgentUnavailableError | None = None
         fruitless = 0
-        while True:
-            try:
-                if not self._owners:
-                    fruitless += 1
-                    self._plan()
-                fruitless = 0
-                statuses = self._announce(query, batch, token)
-                missing = [p for p, status in statuses.items() if not self._ready(status)]
-                if not missing:
-                    owners = {p: Owner(p, self._owners[p], status["claim"]) for p, status in statuses.items()}
-                    return owners, list(statuses.values())
-                self._claim(missing, failures, max(0.0, min(_CLAIM_WAIT_SECONDS, deadline - time.monotonic())))
-            except AgentUnavailableError as error:
-                if fruitless >= _MOST_FAILURES:
-                    raise
-                unavailable = error
-                logger.warning("planning again: %s", error)
-                self._forget_agents()
-                time.sleep(_PAUSE_SECONDS)
-            if time.monotonic() > deadline:
-                raise RestoreTimeoutError(self._not_ready(limit, statuses)) from unavailable
+        with RestoreWait(self._config.name, self.epoch, self._listener, show=self._show_progress) as wait:
+            while True:
+                try:
+                    if not self._owners:
+                        fruitless += 1
+                        self._plan(wait)
+                    fruitless = 0
+                    statuses = self._announce(query, batch, token, wait)
+                    missing = [p for p, status in statuses.items() if not is_ready(status, self.epoch)]
+                    if missing or wait.begun:
+                        wait.saw(statuses.values(), self._owners)
+                    if not missing:
+                        owners = {p: Owner(p, self._owners[p], status["claim"]) for p, status in statuses.items()}
+                        return owners, list(statuses.values())
+                    self._claim(missing, failures, wait, deadline)
+                except AgentUnavailableError as error:
+                    if fruitless >= MOST_FAILURES:
+                        raise
+                    unavailable = error
+                    logger.warning("planning again: %s", error)
+                    self._forget_agents()
+                    time.sleep(_PAUSE_SECONDS)
+                if time.monotonic() > deadline:
+                    raise RestoreTimeoutError(self._not_ready(limit, wait, unavailable)) from unavailable
 
-    def _plan(self) -> None:
+    def _plan(self, wait: RestoreWait) -> None:
         self._known = {agent.address: agent for agent in self._agents()}
         views = []
-        for address, agent in self._known.items():
+        for address in self._known:
+            with self._agent(address, wait) as agent:
+                statuses = agent.status(self._config)
             held = {
-                status["partition"]: Held(status["phase"], status["claim"], status["position"])
-                for status in agent.status(self._config)
+                status["partition"]: Held(status["phase"], status["claim"], status["position"]) for status in statuses
             }
             views.append(AgentView(address, held))
         self._owners = assign(range(self._config.partitions), views)
 
-    def _announce(self, query: str, batch: int, token: str) -> dict[int, dict[str, Any]]:
+    def _announce(self, query: str, batch: int, token: str, wait: RestoreWait) -> dict[int, dict[str, Any]]:
         statuses: dict[int, dict[str, Any]] = {}
         for address, partitions in self._by_agent(range(self._config.partitions)).items():
-            answers = self._known[address].open_batch(self._config, query, batch, self.epoch, token, partitions)
+            with self._agent(address, wait) as agent:
+                answers = agent.open_batch(self._config, query, batch, self.epoch, token, partitions)
             mine = set(partitions)
             statuses |= {status["partition"]: status for status in answers if status["partition"] in mine}
         return dict(sorted(statuses.items()))
 
-    def _claim(self, missing: Sequence[int], failures: dict[int, int], wait_seconds: float) -> None:
-        for address, partitions in self._by_agent(missing).items():
-            answers = self._known[address].claim(self._config, self.identity, self.epoch, partitions, wait_seconds)
-            for status in answers:
-                number = status["partition"]
-                if number not in partitions or status["phase"] != "FAILED":
-                    continue
-                failures[number] = failures.get(number, 0) + 1
-                error = _error_of(status["error"])
-                if not _worth_retrying(error) or failures[number] >= _MOST_FAILURES:
-                    raise error
-                logger.warning("partition %d: claiming again after: %s", number, error)
+    def _claim(self, missing: Sequence[int], failures: ClaimFailures, wait: RestoreWait, deadline: float) -> None:
+        """Have them claimed, and look after a moment; an agent that is asked again only waits."""
+        by_agent = self._by_agent(missing)
+        moment = max(0.0, min(_POLL_SECONDS, deadline - time.monotonic())) / len(by_agent)
+        for address, partitions in by_agent.items():
+            with self._agent(address, wait) as agent:
+                answers = agent.claim(
+                    self._config, self.identity, self.epoch, partitions, moment, self._restore_memory_mb
+                )
+            mine = [status for status in answers if status["partition"] in partitions]
+            wait.saw(mine, self._owners)
+            failures.note(mine)
 
-    def _ready(self, status: Mapping[str, Any]) -> bool:
-        return bool(status["phase"] == "ACTIVE" and status["epoch"] == self.epoch)
+    @contextmanager
+    def _agent(self, address: str, wait: RestoreWait) -> Iterator[Agent]:
+        try:
+            yield self._known[address]
+        except AgentUnavailableError as error:
+            wait.lost(address, error)
+            raise
 
-    def _not_ready(self, limit: float, statuses: Mapping[int, Mapping[str, Any]]) -> str:
-        waiting = [
-            f"partition {p} is {status['phase']} at {status['position']}"
-            + (f" of {status['restore']['end']}" if status["restore"] else "")
-            + (f" ({status['error']['message']})" if status["error"] else "")
-            for p, status in statuses.items()
-            if not self._ready(status)
-        ]
-        return (
-            f"store {self._config.name} was not ready within {limit:.0f} s: "
-            + ("; ".join(waiting) or "no agent answered")
-            + ". No event of the batch was processed; a retry goes on from where the restore stands"
-        )
+    def _not_ready(self, limit: float, wait: RestoreWait, unavailable: Exception | None) -> str:
+        latest = wait.latest
+        every = range(self._config.partitions)
+        missing = [p for p in every if p not in latest or not is_ready(latest[p], self.epoch)]
+        return not_ready_text(self._config.name, limit, missing or every, latest, wait.last_errors, unavailable)
 
     # -- the commit --------------------------------------------------------------------------------------
 
@@ -232,7 +235,7 @@ class Coordinator:
         if errors_found:
             self._owners = {}
             for found in errors_found:
-                if not _worth_retrying(found):
+                if not worth_retrying(found):
                     raise found
             raise BatchLostError(str(errors_found[0])) from errors_found[0]
         return answers
@@ -269,27 +272,3 @@ class Coordinator:
         for partition in partitions:
             grouped.setdefault(self._owners[partition], []).append(partition)
         return grouped
-
-
-def _worth_retrying(error: ChangelogStateError) -> bool:
-    """Another claim may mend it. A newer driver, bad input, wrong settings or a missing broker stay as they are."""
-    if isinstance(error, StaleEpochError):
-        return False
-    if isinstance(error, (StaleClaimError, AgentUnavailableError)):
-        return True
-    permanent = (
-        ConfigurationError,
-        InvalidInputError,
-        BatchRefusedError,
-        BatchRunningError,
-        FencedError,
-        UnavailableError,
-    )
-    return not isinstance(error, permanent)
-
-
-def _error_of(payload: Mapping[str, str] | None) -> ChangelogStateError:
-    if payload is None:
-        return ChangelogStateError("the agent gave no reason")
-    found = getattr(errors, payload["class"], ChangelogStateError)
-    return found(payload["message"])

@@ -19,8 +19,6 @@ __all__ = ["RestoreDisplay", "RestoreFigures"]
 
 logger = logging.getLogger(__name__)
 
-_QUIET_SECONDS = 2.0
-"""An ordinary short claim is over by then, and needs no words."""
 _LINE_SECONDS = 5.0
 
 
@@ -39,7 +37,7 @@ class RestoreDisplay:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
         *,
-        quiet_seconds: float = _QUIET_SECONDS,
+        quiet_seconds: float = 2.0,
     ) -> None:
         self._title = title
         self._stream = sys.stderr if stream is None else stream

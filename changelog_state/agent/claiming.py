@@ -37,6 +37,8 @@ def claim_partition(
     opened: StateStore | None,
     claim: Claim,
     on_progress: Callable[[ReplayProgress], None],
+    *,
+    restore_memory_mb: int,
 ) -> Claimed:
     """
     1. Verify what earlier claims say this store is.

@@ -13,7 +13,7 @@ import pyarrow.flight as flight
 
 from changelog_state.agent.messages import from_flight_error
 from changelog_state.changelog.record import StoreIdentity
-from changelog_state.config import StoreConfig
+from changelog_state.config import DEFAULT_RESTORE_MEMORY_MB, StoreConfig
 from changelog_state.requests import RequestHeader
 
 __all__ = ["AgentClient", "connect"]
@@ -55,12 +55,14 @@ class AgentClient:
         epoch: int,
         partitions: Iterable[int],
         wait_seconds: float,
+        restore_memory_mb: int = DEFAULT_RESTORE_MEMORY_MB,
     ) -> list[dict[str, Any]]:
         body = _about(config) | {
             "identity": vars(identity),
             "epoch": epoch,
             "partitions": list(partitions),
             "wait_seconds": wait_seconds,
+            "restore_memory_mb": restore_memory_mb,
         }
         return self._call("claim", body, wait_seconds + 60.0)  # type: ignore[no-any-return]
 

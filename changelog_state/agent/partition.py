@@ -97,12 +97,12 @@ class Partition:
                 self._epoch = epoch
                 self._drop_batch()
 
-    def claim(self, topic: Topic, claim: Claim) -> None:
+    def claim(self, topic: Topic, claim: Claim, *, restore_memory_mb: int) -> None:
         """Become ACTIVE for the claim's epoch, restoring first what is missing."""
         with self._claiming:
-            self._claim(topic, claim)
+            self._claim(topic, claim, restore_memory_mb)
 
-    def _claim(self, topic: Topic, claim: Claim) -> None:
+    def _claim(self, topic: Topic, claim: Claim, restore_memory_mb: int) -> None:
         with self._lock:
             self.adopt_epoch(claim.epoch)
             if self._phase is Phase.ACTIVE and self._claimed is not None:
@@ -116,12 +116,19 @@ class Partition:
             if self._phase is Phase.FAILED:
                 self._move(Phase.CLOSED)
             opened, self._state = self._state, None
+            self._progress = None  # before the phase changes: status() takes no lock
             self._move(Phase.RESTORING)
             self._last_error = None
-            self._progress = None
         try:
             claimed = claim_partition(
-                self.config, topic, self.number, self._directory, opened, claim, self._note_progress
+                self.config,
+                topic,
+                self.number,
+                self._directory,
+                opened,
+                claim,
+                self._note_progress,
+                restore_memory_mb=restore_memory_mb,
             )
         except Exception as error:
             with self._lock:

@@ -9,11 +9,13 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from changelog_state.agent.claim_jobs import ClaimJobs
 from changelog_state.agent.partition import OpenBatch, Partition
 from changelog_state.agent.staging import StagingBudget
 from changelog_state.changelog.control import read_control
@@ -66,7 +68,7 @@ class Registry:
         self.agent_id = f"{self.host}-{os.getpid()}-{self.incarnation[:6]}"
         self._hosts: dict[tuple[str, str], _Host] = {}
         self._lock = threading.Lock()
-        self._claims = ThreadPoolExecutor(_CLAIMS_AT_ONCE, thread_name_prefix="claim")
+        self._claims = ClaimJobs(_CLAIMS_AT_ONCE)
         self._stopping = threading.Event()
         self._maintenance = threading.Thread(target=self._maintain, name="maintenance", daemon=True)
         self._maintenance.start()
@@ -84,29 +86,41 @@ class Registry:
         epoch: int,
         numbers: list[int],
         wait_seconds: float,
+        restore_memory_mb: int,
     ) -> list[dict[str, Any]]:
-        """Start claiming; answer when all are done or the time is up. Failures show in the status."""
+        """Start claiming; answer when all are done or the time is up. Failures show in the status.
+
+        Asked again while the same claims are pending, it only waits for them.
+        """
+        host = self._host(config)
+        if not all(self._claims.is_pending(host.partitions[number], epoch) for number in numbers):
+            self._refuse_replaced_driver(config, epoch)
+            topic = self._topic(host, refresh=True)
+        else:
+            topic = self._topic(host)
+        for partition in host.partitions.values():
+            partition.adopt_epoch(epoch)
+        futures = []
+        for number in numbers:
+            claim = Claim(epoch, self.agent_id, self.incarnation, int(time.time() * 1000), **vars(identity))
+            work = partial(self._claim_one, host.partitions[number], topic, claim, restore_memory_mb)
+            futures.append(self._claims.submit(host.partitions[number], epoch, work))
+        wait(futures, timeout=wait_seconds)
+        return self.statuses(config)
+
+    @staticmethod
+    def _refuse_replaced_driver(config: StoreConfig, epoch: int) -> None:
         newest = read_control(config).epoch
         if newest is not None and newest.epoch > epoch:
             raise StaleEpochError(
                 f"store {config.name}: a driver with epoch {newest.epoch} has taken over from epoch {epoch}; "
                 "the older driver must stop"
             )
-        host = self._host(config)
-        topic = self._topic(host, refresh=True)
-        for partition in host.partitions.values():
-            partition.adopt_epoch(epoch)
-        futures: list[Future[None]] = []
-        for number in numbers:
-            claim = Claim(epoch, self.agent_id, self.incarnation, int(time.time() * 1000), **vars(identity))
-            futures.append(self._claims.submit(self._claim_one, host.partitions[number], topic, claim))
-        wait(futures, timeout=wait_seconds)
-        return self.statuses(config)
 
     @staticmethod
-    def _claim_one(partition: Partition, topic: Topic, claim: Claim) -> None:
+    def _claim_one(partition: Partition, topic: Topic, claim: Claim, restore_memory_mb: int) -> None:
         try:
-            partition.claim(topic, claim)
+            partition.claim(topic, claim, restore_memory_mb=restore_memory_mb)
         except Exception:
             logger.exception("claim of %s partition %d failed", partition.config.name, partition.number)
 
@@ -161,14 +175,16 @@ class Registry:
         return host.partitions[number].scan(self._topic(host), start, end, limit)
 
     def statuses(self, config: StoreConfig) -> list[dict[str, Any]]:
-        return [partition.status() for partition in self._host(config).partitions.values()]
+        partitions = self._host(config).partitions.values()
+        return [{"claim_pending": self._claims.is_pending(each), **each.status()} for each in partitions]
 
     def close(self) -> None:
         """Flush and close everything, then let go of the directory."""
         self._stopping.set()
+        self._claims.stop()
         for host in list(self._hosts.values()):
             self.release(host.config)
-        self._claims.shutdown(wait=True, cancel_futures=True)
+        self._claims.join()
         self._directory.close()
 
     # -- inside ------------------------------------------------------------------------------------------

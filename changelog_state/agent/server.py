@@ -179,6 +179,7 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
             body["epoch"],
             body["partitions"],
             body["wait_seconds"],
+            body["restore_memory_mb"],
         )
 
     def _open_batch(self, body: dict[str, Any]) -> list[dict[str, Any]]:

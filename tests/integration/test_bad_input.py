@@ -160,6 +160,9 @@ def test_a_changelog_with_another_partition_count(service: Any, spark: Any, make
         ({"agents": "many"}, "agents"),
         ({"on_new_query": "maybe"}, "on_new_query"),
         ({"standby_replicas": 2}, "standby_replicas"),
+        ({"restore_memory_mb": 0}, "restore_memory_mb"),
+        ({"restore_memory_mb": "512"}, "restore_memory_mb"),
+        ({"restore_listener": print}, "subclass of RestoreListener"),
     ],
 )
 def test_wrong_settings(settings: dict[str, Any], match: str, make_service: Any) -> None:

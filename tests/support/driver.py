@@ -217,6 +217,7 @@ class Driver:
         function: Function = add_up,
         chunk: int = 1_000,
         timeout_seconds: float = 60.0,
+        **restore_settings: Any,
     ) -> None:
         ensure_topics(config)
         self.config = config
@@ -224,7 +225,7 @@ class Driver:
         self.function = function
         self.chunk = chunk
         self.answers: dict[int, dict[str, Any]] = {}
-        self.coordinator = Coordinator(config, identity_of(config), agents, timeout_seconds)
+        self.coordinator = Coordinator(config, identity_of(config), agents, timeout_seconds, **restore_settings)
 
     @property
     def epoch(self) -> int:

@@ -51,7 +51,12 @@ def test_every_error_says_what_it_is() -> None:
 
 def test_public_names() -> None:
     assert set(errors.__all__) <= set(changelog_state.__all__)
-    assert {*changelog_state.__all__} - {*errors.__all__} == {"State", "StateService", "__version__"}
+    assert {*changelog_state.__all__} - {*errors.__all__} == {
+        "RestoreListener",
+        "State",
+        "StateService",
+        "__version__",
+    }
     assert len(changelog_state.__all__) == len(set(changelog_state.__all__))
     for name in changelog_state.__all__:
         assert hasattr(changelog_state, name), name

@@ -11,6 +11,7 @@ import pytest
 from restore.figures import RestoreFigures
 from restore.listener import RestoreListener, notify
 from restore.restore_events import RestoreEvent, RestoreWatch, Sighting
+from tests.support.recorder import Recorder
 
 BROKEN = ValueError("disk full")
 
@@ -135,34 +136,13 @@ def test_the_reason_of_a_failure_is_handed_on() -> None:
     assert event.error is BROKEN
 
 
-class Recorder(RestoreListener):
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def on_restore_start(self, figures: RestoreFigures) -> None:
-        self.calls.append(("start", figures))
-
-    def on_batch(self, figures: RestoreFigures) -> None:
-        self.calls.append(("batch", figures))
-
-    def on_end(self, figures: RestoreFigures) -> None:
-        self.calls.append(("end", figures))
-
-    def on_suspended(self, figures: RestoreFigures) -> None:
-        self.calls.append(("suspended", figures))
-
-    def on_failed(self, figures: RestoreFigures, error: Exception) -> None:
-        self.calls.append(("failed", figures, error))
-
-
 def test_every_event_has_a_method() -> None:
     recorder = Recorder()
     for kind in ("start", "batch", "end", "suspended"):
         notify(recorder, RestoreEvent(kind, figures(1)))  # type: ignore[arg-type]
     notify(recorder, RestoreEvent("failed", figures(1), BROKEN))
-    assert [call[0] for call in recorder.calls] == ["start", "batch", "end", "suspended", "failed"]
-    assert all(call[1] == figures(1) for call in recorder.calls)
-    assert recorder.calls[-1][2] is BROKEN
+    assert recorder.events == [(kind, figures(1)) for kind in ("start", "batch", "end", "suspended", "failed")]
+    assert recorder.errors == [BROKEN]
 
 
 def test_a_listener_without_methods_of_its_own_hears_nothing() -> None:
