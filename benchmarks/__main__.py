@@ -16,6 +16,8 @@ from benchmarks.session import Bench
 BENCHES = {
     "apply-count": "benchmarks.apply_count",
     "small-batch": "benchmarks.small_batch",
+    "restore": "benchmarks.restore",
+    "reopen": "benchmarks.reopen",
 }
 
 

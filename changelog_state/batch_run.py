@@ -7,7 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -62,6 +62,8 @@ class BatchRun:
     on_new_query: NewQueryPolicy
     on_unreplayable: UnreplayablePolicy
     timeout_seconds: float | None
+    aside: Executor
+    """For what can happen while the job runs."""
 
     def run(self, on_materialized: Callable[[DataFrame], None]) -> DataFrame:
         """
@@ -72,36 +74,35 @@ class BatchRun:
         4. Commit, at all owners.
         If an owner is lost on the way, the batch runs again; who has committed answers from before-images.
         """
-        with ThreadPoolExecutor(1, thread_name_prefix="batch-record") as recorder:
-            for number in range(1, _MOST_RUNS + 1):
-                try:
-                    return self._run_once(recorder, on_materialized)
-                except BatchLostError as error:
-                    logger.warning(
-                        "store %s: batch %d runs again (%d of %d): %s",
-                        self.config.name,
-                        self.batch,
-                        number,
-                        _MOST_RUNS - 1,
-                        error,
-                    )
-                    self.coordinator.forget_agents()
-                    lost = error
+        for number in range(1, _MOST_RUNS + 1):
+            try:
+                return self._run_once(on_materialized)
+            except BatchLostError as error:
+                logger.warning(
+                    "store %s: batch %d runs again (%d of %d): %s",
+                    self.config.name,
+                    self.batch,
+                    number,
+                    _MOST_RUNS - 1,
+                    error,
+                )
+                self.coordinator.forget_agents()
+                lost = error
         raise UnavailableError(
             f"store {self.config.name}: batch {self.batch} was tried {_MOST_RUNS} times and an owner was lost "
             f"each time; last reason: {lost}. Nothing is lost: run the query again once the agents are stable"
         )
 
-    def _run_once(self, recorder: ThreadPoolExecutor, on_materialized: Callable[[DataFrame], None]) -> DataFrame:
+    def _run_once(self, on_materialized: Callable[[DataFrame], None]) -> DataFrame:
         token = uuid.uuid4().hex
         owners, verdict = self._gate(token)
         record = verdict.known or self._new_record(verdict)
         recorded: Future[None] | None = None
         if verdict.known is None:
-            recorded = recorder.submit(self.coordinator.control.record_batch, record)
+            recorded = self.aside.submit(self.coordinator.control.record_batch, record)
         headers = {partition: self._header(owner, token) for partition, owner in owners.items()}
         try:
-            result, tickets = self._job(headers, owners, record, verdict, token)
+            result, rows, tickets = self._job(headers, owners, record, verdict, token)
         finally:
             if recorded is not None:
                 recorded.exception()  # waited for; raised below if the job has succeeded
@@ -120,7 +121,7 @@ class BatchRun:
         self.coordinator.close_batch(token)
         on_materialized(result)
         fault_point("driver.before_return")
-        return result.where(F.col(TICKET_COLUMN).isNull()).drop(TICKET_COLUMN)
+        return rows.result()
 
     def _gate(self, token: str) -> tuple[dict[int, Owner], Verdict]:
         while True:
@@ -173,7 +174,8 @@ class BatchRun:
         record: BatchRecord,
         verdict: Verdict,
         token: str,
-    ) -> tuple[DataFrame, list[Ticket]]:
+    ) -> tuple[DataFrame, Future[DataFrame], list[Ticket]]:
+        """Runs the tasks; returns all that they gave, the user's rows of it (made meanwhile), and the tickets."""
         spec = TaskSpec(
             headers=headers,
             owners=owners,
@@ -190,8 +192,9 @@ class BatchRun:
         )
         result = self.arranged.frame.mapInArrow(lambda batches: run_task(spec, batches), self.schema)
         result.persist(StorageLevel.MEMORY_AND_DISK)
+        rows = self.aside.submit(lambda: result.where(F.col(TICKET_COLUMN).isNull()).drop(TICKET_COLUMN))
         try:
-            rows = result.where(F.col(TICKET_COLUMN).isNotNull()).select(TICKET_COLUMN).collect()
+            collected = result.where(F.col(TICKET_COLUMN).isNotNull()).select(TICKET_COLUMN).collect()
         except (PySparkException, Py4JError) as error:
             result.unpersist()
             self.coordinator.close_batch(token)
@@ -201,7 +204,7 @@ class BatchRun:
             if worth_another_run(ours):
                 raise BatchLostError(str(ours)) from error
             raise ours from error
-        return result, [Ticket(**json.loads(bytes(row[0]))) for row in rows]
+        return result, rows, [Ticket(**json.loads(bytes(row[0]))) for row in collected]
 
     def _report(self, answers: dict[int, dict[str, Any]], verdict: Verdict) -> None:
         different = sorted(p for p, answer in answers.items() if answer["replayed"] and not answer["same"])

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,7 @@ class StateService:
         self._topic: Topic | None = None
         self._agent: AgentClient | None = None
         self._started_agent = False
+        self._executor: ThreadPoolExecutor | None = None
         self._applied: tuple[str, str, int] | None = None
         self._result: DataFrame | None = None
         self._source_topic: str | None = None
@@ -188,6 +190,7 @@ class StateService:
                 on_new_query=self._settings["on_new_query"],
                 on_unreplayable=self._settings["on_unreplayable"],
                 timeout_seconds=timeout,
+                aside=self._aside(),
             )
             try:
                 result = run.run(self._keep)
@@ -201,6 +204,12 @@ class StateService:
             return result
         finally:
             self._lock.release()
+
+    def _aside(self) -> Executor:
+        """One thread that stays: Spark's driver keeps a connection to the JVM for each."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="changelog-state-aside")
+        return self._executor
 
     def _check_source(self, topic: str) -> None:
         """A store follows one topic: with two sources in a query, a batch may well have rows of one only."""
@@ -289,6 +298,9 @@ class StateService:
         with self._lock:
             self._free_result()
             self._abdicate()
+            if self._executor is not None:
+                self._executor.shutdown()
+                self._executor = None
             if self._agent is not None:
                 if self._started_agent:
                     try:

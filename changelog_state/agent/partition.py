@@ -296,7 +296,7 @@ class Partition:
             return MARKER, marker.encode()
 
         try:
-            offset = writer.write(((keys, values) for keys, values, _ in chunks()), last, purpose="commit")
+            offset = writer.write(((chunk.keys, chunk.values) for chunk in chunks()), last, purpose="commit")
         except (IndeterminateCommitError, StoreError) as error:
             self._fail(error)
             raise

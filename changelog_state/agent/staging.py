@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from changelog_state.codec.digest import PairDigest
 from changelog_state.errors import InvalidInputError
+from changelog_state.store.images import pack_columns
 from changelog_state.store.state_store import Chunk
 
 __all__ = ["StagedWork", "StagingBudget"]
@@ -72,10 +73,12 @@ class StagedWork:
     def append(self, batch: pa.RecordBatch) -> None:
         if self.sealed:
             raise InvalidInputError("work was staged behind its seal; this is a defect of the task's side, report it")
-        keys, values, previous = _columns(batch)
+        if not batch.num_rows:
+            return
+        keys, values, previous = batch.columns
         try:
-            self._digest.update(keys, values)
-            self._images.update(keys, previous)
+            self._digest.update_columns(keys, values)
+            self._images.update_columns(keys, previous)
         except ValueError as error:
             raise InvalidInputError(f"staged {error}; this is a defect of the task's side, report it") from error
         if self._spill is None and self._budget.reserve(batch.nbytes):
@@ -96,11 +99,11 @@ class StagedWork:
 
     def chunks(self) -> Iterator[Chunk]:
         for batch in self._in_memory:
-            yield _columns(batch)
+            yield _chunk(batch)
         if self._spill_path is not None:
             with pa.ipc.open_stream(pa.memory_map(str(self._spill_path))) as reader:
                 for batch in reader:
-                    yield _columns(batch)
+                    yield _chunk(batch)
 
     def discard(self) -> None:
         self._in_memory = []
@@ -113,6 +116,6 @@ class StagedWork:
             self._spill_path = None
 
 
-def _columns(batch: pa.RecordBatch) -> Chunk:
-    keys, values, previous = (column.to_pylist() for column in batch.columns)
-    return keys, values, previous
+def _chunk(batch: pa.RecordBatch) -> Chunk:
+    keys, values, previous = batch.columns
+    return Chunk(keys.to_pylist(), values.to_pylist(), pack_columns(keys, previous))

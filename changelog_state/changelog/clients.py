@@ -72,7 +72,7 @@ def transactional_producer(
         "transactional.id": transactional_id,
         "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
         "compression.type": "lz4",
-        "linger.ms": 2,
+        "linger.ms": 0,
         "message.timeout.ms": 30_000,
         # The topic's own limit, so that a record which the broker would refuse is refused here, by name.
         "message.max.bytes": largest_record_bytes or _MEBIBYTE,

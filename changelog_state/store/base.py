@@ -29,6 +29,9 @@ class Store(Protocol):
     def scan(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """Entries of [start, end) in key order, as of now; later writes do not show."""
 
+    def scan_keys(self, start: bytes, end: bytes | None) -> Iterator[bytes]:
+        """The keys of ``scan``, without reading the values."""
+
     def batch(self) -> Batch: ...
 
     def write(self, batch: Batch) -> None: ...

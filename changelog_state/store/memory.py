@@ -43,6 +43,9 @@ class MemoryStore:
         last = len(ordered) if end is None else bisect_left(ordered, end)
         return iter([(key, entries[key]) for key in ordered[bisect_left(ordered, start) : last]])
 
+    def scan_keys(self, start: bytes, end: bytes | None) -> Iterator[bytes]:
+        return (key for key, _ in self.scan(start, end))
+
     def batch(self) -> MemoryBatch:
         return MemoryBatch()
 

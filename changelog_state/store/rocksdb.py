@@ -6,9 +6,10 @@ write batch never spans two of them. That is what makes "replay from the stored 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from rocksdict import (
     AccessType,
@@ -29,6 +30,7 @@ from changelog_state.store.base import Batch
 
 __all__ = ["RocksMemory", "RocksStore"]
 
+T = TypeVar("T")
 _BLOOM_BITS = 10
 _BLOCK_BYTES = 4 * 1024
 _MEBIBYTE = 1024 * 1024
@@ -103,6 +105,12 @@ class RocksStore:
             raise _translated(error, self.path, "read") from error
 
     def scan(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        return self._each(start, end, lambda entries, key: (key, entries.value()))
+
+    def scan_keys(self, start: bytes, end: bytes | None) -> Iterator[bytes]:
+        return self._each(start, end, lambda entries, key: key)
+
+    def _each(self, start: bytes, end: bytes | None, pick: Callable[[RdictIter, bytes], T]) -> Iterator[T]:
         options = ReadOptions()
         if end is not None:
             options.set_iterate_upper_bound(end)
@@ -111,9 +119,9 @@ class RocksStore:
             entries.seek(start)
         except Exception as error:
             raise _translated(error, self.path, "scan") from error
-        return self._entries(entries, options)
+        return self._picked(entries, options, pick)
 
-    def _entries(self, entries: RdictIter, options: ReadOptions) -> Iterator[tuple[bytes, bytes]]:
+    def _picked(self, entries: RdictIter, options: ReadOptions, pick: Callable[[RdictIter, bytes], T]) -> Iterator[T]:
         """IMPORTANT: damage ends an iteration like the end of the data does; only the status tells them apart.
 
         The options are held here because they own the bound's bytes, which the iterator only points to: without
@@ -121,7 +129,7 @@ class RocksStore:
         """
         try:
             while (key := entries.key()) is not None:
-                yield key, entries.value()
+                yield pick(entries, key)
                 entries.next()
             entries.status()
         except Exception as error:

@@ -7,23 +7,29 @@ every part holds data and images of the same keys; marker and position are only 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from changelog_state.codec.digest import PairDigest
 from changelog_state.codec.keys import DATA, IMAGE, MARKER, TIMER
 from changelog_state.faults import fault_point
 from changelog_state.store.base import Store, next_prefix
+from changelog_state.store.images import BatchImages, image_key, image_prefix, pack_images
 from changelog_state.store.meta import META_KEY, StoreMeta
 
 __all__ = ["Chunk", "StateStore"]
 
-Chunk = tuple[list[bytes], list[bytes | None], list[bytes | None]]
-"""Record keys, new values (None deletes), previous values (None: absent)."""
-
-_ABSENT = b"\x00"
-_PRESENT = b"\x01"
-_DIGEST_CHUNK = 5_000
 _WITH_IMAGES = frozenset((DATA, TIMER))
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Changes of a batch, in ascending order of their record keys; not empty."""
+
+    keys: list[bytes]
+    values: list[bytes | None]
+    """None deletes."""
+    images: bytes
+    """What they replace, packed (see ``images.py``)."""
 
 
 class StateStore:
@@ -32,6 +38,7 @@ class StateStore:
         stored = store.get(META_KEY)
         self.meta = StoreMeta.decode(stored) if stored is not None else None
         self.marker = store.get(MARKER)
+        self._images: BatchImages | None = None
 
     def read(self, keys: list[bytes]) -> list[bytes | None]:
         """Values as they are now."""
@@ -39,26 +46,17 @@ class StateStore:
 
     def read_before(self, keys: list[bytes]) -> list[bytes | None]:
         """Values as they were before the marker's batch."""
-        begin = self.meta.images_begin if self.meta else None
-        if begin is None:
-            return self.read(keys)
-        prefix = _image_prefix(begin)
-        images = self.store.get_many([prefix + key for key in keys])
-        unchanged = [key for key, image in zip(keys, images, strict=True) if image is None]
-        current = iter(self.store.get_many(unchanged))
-        return [next(current) if image is None else _image_value(image) for image in images]
+        changed = self._last_images().lookup(keys) if self._has_images() else {}
+        current = iter(self.store.get_many([key for key in keys if key not in changed]))
+        return [changed[key] if key in changed else next(current) for key in keys]
 
     def scan_prefix(self, prefix: bytes, *, before: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Entries whose record key starts with ``prefix``, in order; ``before``: as in ``read_before``."""
         entries = self.store.scan(prefix, next_prefix(prefix))
-        begin = self.meta.images_begin if self.meta else None
-        if not before or begin is None:
+        if not before or not self._has_images():
             yield from entries
             return
-        merged: dict[bytes, bytes | None] = dict(entries)
-        image_prefix = _image_prefix(begin)
-        for key, image in self.store.scan(image_prefix + prefix, next_prefix(image_prefix + prefix)):
-            merged[key[len(image_prefix) :]] = _image_value(image)
+        merged = {**dict(entries), **self._last_images().below_prefix(prefix)}
         yield from ((key, value) for key, value in sorted(merged.items()) if value is not None)
 
     def commit(self, chunks: Iterable[Chunk], marker: bytes, meta: StoreMeta) -> None:
@@ -69,27 +67,26 @@ class StateStore:
         3. With the last chunk: marker, position, catch-up time.
         """
         assert meta.images_begin is not None
-        prefix = _image_prefix(meta.images_begin)
         batch = self.store.batch()
-        batch.delete_range(IMAGE, prefix)
+        batch.delete_range(IMAGE, image_prefix(meta.images_begin))
         first = True
-        for keys, values, previous in chunks:
+        for chunk in chunks:
             if not first:
                 self.store.write(batch)
                 fault_point("store.between_chunks")
                 batch = self.store.batch()
             first = False
             put, delete = batch.put, batch.delete
-            for key, value, old in zip(keys, values, previous, strict=True):
+            for key, value in zip(chunk.keys, chunk.values, strict=True):
                 if value is None:
                     delete(key)
                 else:
                     put(key, value)
-                put(prefix + key, _ABSENT if old is None else _PRESENT + old)
+            put(image_key(meta.images_begin, chunk.keys[0]), chunk.images)
         batch.put(MARKER, marker)
         batch.put(META_KEY, meta.encode())
         self.store.write(batch)
-        self.marker, self.meta = marker, meta
+        self._set(marker, meta)
 
     def replay(
         self,
@@ -100,19 +97,17 @@ class StateStore:
     ) -> None:
         """Write the latest value per key of a stretch of the changelog, and the position behind it.
 
-        With ``images_begin`` the stretch belongs to the last batch: what it replaces is kept. An image that is
-        already there stays, since a crash may have left the data newer than the position.
+        With ``images_begin`` the stretch belongs to the last batch, whose keys ascend: what it replaces is kept.
+        Images that are already there stay, since a crash may have left the data newer than the position.
         """
         batch = self.store.batch()
         put, delete = batch.put, batch.delete
         if images_begin is not None:
-            prefix = _image_prefix(images_begin)
-            batch.delete_range(IMAGE, prefix)
-            keys = [key for key in entries if key[:1] in _WITH_IMAGES]
-            images = self.store.get_many([prefix + key for key in keys])
-            new = [key for key, image in zip(keys, images, strict=True) if image is None]
-            for key, old in zip(new, self.store.get_many(new), strict=True):
-                put(prefix + key, _ABSENT if old is None else _PRESENT + old)
+            batch.delete_range(IMAGE, image_prefix(images_begin))
+            last_key = BatchImages(self.store, images_begin).last_key()
+            keys = sorted(key for key in entries if key[:1] in _WITH_IMAGES and key > last_key)
+            if keys:
+                put(image_key(images_begin, keys[0]), pack_images(keys, self.store.get_many(keys)))
         for key, value in entries.items():
             if value is None:
                 delete(key)
@@ -120,9 +115,7 @@ class StateStore:
                 put(key, value)
         put(META_KEY, meta.encode())
         self.store.write(batch)
-        if MARKER in entries:
-            self.marker = entries[MARKER]
-        self.meta = meta
+        self._set(entries.get(MARKER, self.marker), meta)
 
     def clear(self, meta: StoreMeta) -> None:
         """Forget all state that the changelog has just been told to forget."""
@@ -132,7 +125,7 @@ class StateStore:
         batch.delete(MARKER)
         batch.put(META_KEY, meta.encode())
         self.store.write(batch)
-        self.marker, self.meta = None, meta
+        self._set(None, meta)
 
     def update_meta(self, **changes: object) -> None:
         assert self.meta is not None
@@ -140,30 +133,27 @@ class StateStore:
         batch = self.store.batch()
         batch.put(META_KEY, meta.encode())
         self.store.write(batch)
-        self.meta = meta
+        self._set(self.marker, meta)
 
     def images_digest(self, begin: int) -> bytes:
         """The digest of all (key, previous value) of the batch that began there."""
-        prefix = _image_prefix(begin)
         digest = PairDigest()
-        keys: list[bytes] = []
-        values: list[bytes | None] = []
-        for key, image in self.store.scan(prefix, next_prefix(prefix)):
-            keys.append(key[len(prefix) :])
-            values.append(_image_value(image))
-            if len(keys) >= _DIGEST_CHUNK:
-                digest.update(keys, values)
-                keys, values = [], []
-        digest.update(keys, values)
+        for keys, previous in BatchImages(self.store, begin).chunks():
+            digest.update(keys, previous)
         return digest.digest()
 
+    def _has_images(self) -> bool:
+        return self.meta is not None and self.meta.images_begin is not None
 
-def _image_prefix(begin: int) -> bytes:
-    return IMAGE + begin.to_bytes(8, "big")
+    def _last_images(self) -> BatchImages:
+        assert self.meta is not None
+        assert self.meta.images_begin is not None
+        if self._images is None:
+            self._images = BatchImages(self.store, self.meta.images_begin)
+        return self._images
 
-
-def _image_value(image: bytes) -> bytes | None:
-    return None if image == _ABSENT else image[1:]
+    def _set(self, marker: bytes | None, meta: StoreMeta) -> None:
+        self.marker, self.meta, self._images = marker, meta, None
 
 
 def _after_kind(kind: bytes) -> bytes:

@@ -19,14 +19,12 @@ def grouped(
 ) -> Iterator[tuple[list[Any], list[list[Row]]]]:
     """Per Arrow batch, the keys that are complete by now and their rows.
 
-    The last key of a batch may go on in the next one, so it is held back until that is known.
+    The last key of a batch may go on in the next one, so it is held back unless this is the last batch.
     """
     make_rows: Callable[[pa.RecordBatch], list[Row]] | None = None
     held_key: Any = None
     held_rows: list[Row] = []
-    for batch in batches:
-        if not batch.num_rows:
-            continue
+    for batch, is_last in _with_last(batch for batch in batches if batch.num_rows):
         make_rows = make_rows or row_maker(batch.schema.names)
         rows = make_rows(batch)
         starts, keys = _runs(batch, key_columns)
@@ -38,11 +36,21 @@ def grouped(
             else:
                 keys.insert(0, held_key)
                 groups.insert(0, held_rows)
-        held_key, held_rows = keys.pop(), groups.pop()
+        if not is_last:
+            held_key, held_rows = keys.pop(), groups.pop()
         if keys:
             yield keys, groups
-    if held_rows:
-        yield [held_key], [held_rows]
+
+
+def _with_last(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    """Each batch, and whether it is the last one: small inputs are then one request to the owner, not two."""
+    previous: pa.RecordBatch | None = None
+    for batch in batches:
+        if previous is not None:
+            yield previous, False
+        previous = batch
+    if previous is not None:
+        yield previous, True
 
 
 def row_maker(names: list[str]) -> Callable[[pa.RecordBatch], list[Row]]:

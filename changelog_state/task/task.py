@@ -190,7 +190,7 @@ class _Stage:
                 f"a value takes {size} bytes, the changelog takes records up to {self._largest}; store less under "
                 "one name, or raise the topic's max.message.bytes and give it in topic="
             )
-        self._bytes += size
+        self._bytes += size + len(previous or b"")
         if self._bytes >= _STAGE_BYTES or len(self._keys) >= _STAGE_RECORDS:
             self.send()
 

@@ -15,6 +15,7 @@ from changelog_state.errors import CorruptStoreError
 from changelog_state.faults import InjectedFaultError, arm
 from changelog_state.store.base import Store
 from changelog_state.store.directory import PartitionDirectory
+from changelog_state.store.images import pack_images
 from changelog_state.store.memory import MemoryStore
 from changelog_state.store.meta import StoreMeta
 from changelog_state.store.rocksdb import RocksMemory, RocksStore
@@ -58,7 +59,7 @@ def chunked(state: StateStore, changes: Changes, size: int) -> list[Chunk]:
     chunks: list[Chunk] = []
     while part := list(islice(items, size)):
         keys = [key for key, _ in part]
-        chunks.append((keys, [value for _, value in part], state.read(keys)))
+        chunks.append(Chunk(keys, [value for _, value in part], pack_images(keys, state.read(keys))))
     return chunks
 
 
@@ -181,7 +182,7 @@ def test_a_crash_between_chunks_of_a_commit(tmp_path: Path, faults: Path) -> Non
     found = [key for key in sorted(SECOND) if StateStore(state.store).read([key]) != [FIRST.get(key)]]
     assert found == [b"da", b"db"], "a prefix of the keys"
     images = list(state.store.scan(IMAGE + (20).to_bytes(8, "big"), bytes([IMAGE[0] + 1])))
-    assert [key[9:] for key, _ in images] == [b"da", b"db"]
+    assert [key[9:] for key, _ in images] == [b"da", b"db"], "a chunk's image is named by its first key"
     assert state.marker == b"marker"
 
 
@@ -234,8 +235,24 @@ def test_images_digest_of_nothing(state: StateStore) -> None:
     assert state.images_digest(10) != EMPTY_DIGEST
 
 
+def test_images_in_several_chunks(state: StateStore) -> None:
+    changes: Changes = {b"d%06d" % number: b"x" for number in range(12_000)}
+    commit(state, {b"d000000": b"0", b"d004999": b"1", b"d011999": b"2"}, 5)
+    before = [b"0", b"1", None, b"2", None, None]
+    asked = [b"d000000", b"d004999", b"d005000", b"d011999", b"d012000", b"a"]
+    commit(state, changes, 10, size=5_000)
+    assert state.read_before(asked) == before
+    assert state.read_before(asked[::-1]) == before[::-1], "in whatever order they are asked for"
+    assert dict(state.scan_prefix(b"d0049", before=True)) == {b"d004999": b"1"}
+    changes = dict.fromkeys(changes, b"y")
+    commit(state, changes, 20, size=5_000)
+    assert dict(state.scan_prefix(b"d00499", before=True)) == {b"d00499%d" % n: b"x" for n in range(10)}
+    commit(state, {b"e": b"1"}, 25)
+    commit(state, dict.fromkeys(changes, None), 30, size=7)
+    assert dict(state.scan_prefix(b"d00499", before=True)) == {b"d00499%d" % n: b"y" for n in range(10)}
+
+
 def test_images_digest_over_several_chunks(state: StateStore) -> None:
-    """More images than the digest takes at once."""
     changes: Changes = {b"d%06d" % number: b"x" for number in range(12_000)}
     commit(state, changes, 10, size=5_000)
     digest = PairDigest()

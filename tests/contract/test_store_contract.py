@@ -73,6 +73,8 @@ def test_scan_is_ordered_and_bounded(store: Store) -> None:
     assert list(store.scan(b"d", None)) == []
     assert list(store.scan(b"c", b"a")) == []
     assert list(store.scan(b"b", b"b")) == []
+    assert list(store.scan_keys(b"", None)) == [b"a", b"ab", b"b", b"ba", b"c"]
+    assert list(store.scan_keys(b"ab", b"ba")) == [b"ab", b"b"]
 
 
 def test_scan_is_of_the_moment_it_was_asked_for(store: Store) -> None:

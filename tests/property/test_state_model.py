@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from changelog_state.codec.digest import PairDigest
 from changelog_state.codec.keys import DATA, MARKER
+from changelog_state.store.images import pack_images
 from changelog_state.store.memory import MemoryStore
 from changelog_state.store.meta import StoreMeta
 from changelog_state.store.state_store import Chunk, StateStore
@@ -92,8 +93,8 @@ class Owner(RuleBasedStateMachine):
                 if number == crash_after:
                     raise CrashError
                 part = keys[start : start + size]
-                chunk: Chunk = (part, [changes[key] for key in part], previous[start : start + size])
-                yield chunk
+                images = pack_images(part, previous[start : start + size])
+                yield Chunk(part, [changes[key] for key in part], images)
 
         assert self.state.meta is not None
         meta = replace(self.state.meta, position=len(self.log.records), images_begin=begin, images_complete=True)

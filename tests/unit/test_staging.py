@@ -11,6 +11,7 @@ from changelog_state.agent.messages import REQUEST_SCHEMA
 from changelog_state.agent.staging import StagedWork, StagingBudget
 from changelog_state.codec.digest import PairDigest
 from changelog_state.errors import InvalidInputError
+from changelog_state.store.images import pack_images
 
 
 def batch(*keys: bytes) -> pa.RecordBatch:
@@ -19,7 +20,7 @@ def batch(*keys: bytes) -> pa.RecordBatch:
 
 
 def keys_of(work: StagedWork) -> list[bytes]:
-    return [key for keys, _, _ in work.chunks() for key in keys]
+    return [key for chunk in work.chunks() for key in chunk.keys]
 
 
 @pytest.mark.parametrize("limit", [0, 100, 10_000])
@@ -34,9 +35,10 @@ def test_wherever_it_is_it_is_the_same(limit: int, tmp_path: Path) -> None:
         assert keys_of(work) == sorted(keys_of(work))
         assert len(keys_of(work)) == work.records
     expected, images = PairDigest(), PairDigest()
-    for keys, values, previous in chunks:
-        expected.update(keys, values)
-        images.update(keys, previous)
+    for chunk in chunks:
+        expected.update(chunk.keys, chunk.values)
+        images.update(chunk.keys, chunk.keys)
+        assert chunk.images == pack_images(chunk.keys, chunk.keys), "the previous values of this test"
     assert (work.digest(), work.images_digest()) == (expected.digest(), images.digest())
     assert work.spilled == (limit < 10_000)
     assert budget.used_bytes <= limit
