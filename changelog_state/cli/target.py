@@ -18,7 +18,8 @@ from changelog_state.store.directory import partition_path, store_path
 
 __all__ = ["SERVICE_SETTINGS", "Target", "changelog_partitions", "parse_key"]
 
-SERVICE_SETTINGS = frozenset(inspect.signature(StateService).parameters)
+SERVICE_SETTINGS = frozenset(inspect.signature(StateService).parameters) - {"restore_listener"}
+"""What a file can say."""
 
 
 @dataclass(frozen=True)
