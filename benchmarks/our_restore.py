@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from changelog_state.changelog.topic import lookup_topic
-from changelog_state.codec.keys import DATA
+from changelog_state.codec.kinds import DATA
 from changelog_state.config import StoreConfig
 from changelog_state.store.base import next_prefix
 from changelog_state.store.directory import StateDirectory
+from restore.bulk_pool import BulkPool
 from restore.catch_up import CaughtUp, catch_up
 
 __all__ = ["COMMAND"]
@@ -39,11 +40,11 @@ def main(settings: dict[str, Any]) -> None:
 
     def restore(partition: int) -> CaughtUp:
         partition_directory = directory.partition(config.application, config.store, partition)
-        return catch_up(config, topic, partition, partition_directory, None, None, lambda progress: None)
+        return catch_up(config, topic, partition, partition_directory, None, None, lambda progress: None, pool=pool)
 
     begun = time.perf_counter()
-    with ThreadPoolExecutor(config.partitions) as pool:
-        caught_up = list(pool.map(restore, range(config.partitions)))
+    with BulkPool() as pool, ThreadPoolExecutor(config.partitions) as threads:
+        caught_up = list(threads.map(restore, range(config.partitions)))
     seconds = time.perf_counter() - begun
     found = {
         "seconds": seconds,

@@ -22,7 +22,8 @@ from changelog_state.changelog.topic import Topic, ensure_topics
 from changelog_state.changelog.writer import ChangelogWriter
 from changelog_state.codec.avro import encode_value
 from changelog_state.codec.digest import PairDigest
-from changelog_state.codec.keys import CLAIM, DATA, MARKER, KeyCodec, record_key
+from changelog_state.codec.keys import KeyCodec, record_key
+from changelog_state.codec.kinds import CLAIM, DATA, MARKER
 from changelog_state.config import FORMAT_VERSION, StoreConfig
 
 __all__ = [

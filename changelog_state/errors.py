@@ -72,6 +72,11 @@ class ChangelogStateError(Exception):
     """Base of all errors raised by this library."""
 
 
+def error_named(name: str, message: str) -> ChangelogStateError:
+    """An error that came from another process as text. A class unknown here becomes the base class."""
+    return globals()[name](message) if name in __all__ else ChangelogStateError(message)
+
+
 class ConfigurationError(ChangelogStateError):
     """A setting is wrong."""
 

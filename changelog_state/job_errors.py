@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import re
 
-from changelog_state import errors
-from changelog_state.errors import AgentUnavailableError, ChangelogStateError, StaleClaimError, StoreError
+from changelog_state.errors import (
+    AgentUnavailableError,
+    ChangelogStateError,
+    StaleClaimError,
+    StoreError,
+    error_named,
+)
 
 __all__ = ["job_error", "worth_another_run"]
 
@@ -18,8 +23,7 @@ def job_error(error: BaseException) -> ChangelogStateError | None:
     if not found:
         return None
     name, message = found[-1]
-    kind = getattr(errors, name, ChangelogStateError)
-    return kind(message.strip())
+    return error_named(name, message.strip())
 
 
 def worth_another_run(error: ChangelogStateError) -> bool:

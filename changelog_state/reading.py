@@ -14,7 +14,8 @@ from changelog_state.changelog.control import read_control, verify_identity
 from changelog_state.changelog.reader import ChangelogReader
 from changelog_state.changelog.record import StoreIdentity
 from changelog_state.changelog.topic import lookup_topic
-from changelog_state.codec.keys import DATA, KeyCodec, record_key, split_record_key
+from changelog_state.codec.keys import KeyCodec, record_key, split_record_key
+from changelog_state.codec.kinds import DATA
 from changelog_state.codec.partitioner import partition_of
 from changelog_state.config import StoreConfig
 from changelog_state.errors import BatchRunningError, ConfigurationError, InvalidKeyError, SourceModeError

@@ -13,10 +13,13 @@ from changelog_state.changelog.topic import Topic
 from changelog_state.config import StoreConfig
 from changelog_state.errors import CorruptStoreError, StoreError
 from changelog_state.store.directory import PartitionDirectory
+from changelog_state.store.meta import StoreMeta
 from changelog_state.store.state_store import StateStore
+from restore.bulk import bulk_restore
+from restore.bulk_pool import BulkPool
 from restore.marker_check import marker_stands
 from restore.plan import LogBounds, Need, PartitionPlan, plan_partition
-from restore.replay import ReplayProgress, replay
+from restore.replay import Bulk, ReplayProgress, replay
 
 __all__ = ["CaughtUp", "catch_up"]
 
@@ -39,8 +42,14 @@ def catch_up(
     opened: StateStore | None,
     end: int | None,
     on_progress: Callable[[ReplayProgress], None],
+    *,
+    own_from: int | None = None,
+    pool: BulkPool | None = None,
 ) -> CaughtUp:
-    """The local store, opened and replayed up to ``end`` (None: whatever is decided now)."""
+    """The local store, opened and replayed up to ``end`` (None: whatever is decided now).
+
+    ``own_from``: the first of the caller's own records below ``end``. ``pool``: who does long stretches.
+    """
     now_ms = int(time.time() * 1000)
     try:
         state = opened or directory.open()
@@ -51,9 +60,10 @@ def catch_up(
     try:
         with ChangelogReader(config, config.changelog_topic, partition) as reader:
             low, high = reader.bounds()
-            log = LogBounds(topic.topic_id, low, high if end is None else end, topic.delete_retention_ms)
+            end = high if end is None else end
+            log = LogBounds(topic.topic_id, low, end if own_from is None else own_from, topic.delete_retention_ms)
             plan = plan_partition(state.meta, log, now_ms)
-            foreign = not plan.need.from_scratch and not marker_stands(reader, state.meta, state.marker, log.high)
+            foreign = not plan.need.from_scratch and not marker_stands(reader, state.meta, state.marker, end)
         if state.meta is not None and (plan.need.from_scratch or foreign):
             reason = "its marker is not in this log" if foreign else str(plan.need)
             logger.warning("%s partition %d: local store not used: %s", config.name, partition, reason)
@@ -61,23 +71,24 @@ def catch_up(
             directory.wipe()
             state = directory.open()
             plan = plan_partition(None, log, now_ms)
-        on_progress(ReplayProgress(plan.start, plan.start, plan.end, need=str(plan.need)))
         done = replay(
             config,
             partition,
             state,
             topic_id=topic.topic_id,
             start=plan.start,
-            end=plan.end,
+            end=end,
             caught_up_ms=now_ms,
+            own_from=own_from,
             need=str(plan.need),
+            bulk=None if pool is None else _bulk(pool, config, partition, directory),
             on_progress=on_progress,
         )
     except BaseException:
         with contextlib.suppress(StoreError):
             state.store.close()
         raise
-    if plan.need is not Need.NOTHING:
+    if plan.need is not Need.NOTHING and done.records:
         logger.info(
             "%s partition %d restored: %s, %d records, %d bytes, offsets %d to %d",
             config.name,
@@ -89,3 +100,22 @@ def catch_up(
             plan.end,
         )
     return CaughtUp(state, plan, done)
+
+
+def _bulk(pool: BulkPool, config: StoreConfig, partition: int, directory: PartitionDirectory) -> Bulk:
+    def run(
+        state: StateStore, meta: StoreMeta, start: int, end: int, on_progress: Callable[[int, int, int], None]
+    ) -> None:
+        bulk_restore(
+            pool,
+            config,
+            partition,
+            state,
+            directory.bulk_path,
+            meta=meta,
+            start=start,
+            end=end,
+            on_progress=on_progress,
+        )
+
+    return run

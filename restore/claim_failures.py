@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from changelog_state import errors
 from changelog_state.errors import (
     AgentUnavailableError,
     BatchRefusedError,
@@ -19,6 +18,7 @@ from changelog_state.errors import (
     StaleClaimError,
     StaleEpochError,
     UnavailableError,
+    error_named,
 )
 
 __all__ = ["MOST_FAILURES", "ClaimFailures", "error_of", "worth_retrying"]
@@ -66,5 +66,4 @@ def worth_retrying(error: ChangelogStateError) -> bool:
 def error_of(payload: Mapping[str, str] | None) -> ChangelogStateError:
     if payload is None:
         return ChangelogStateError("the agent gave no reason")
-    found = getattr(errors, payload["class"], ChangelogStateError)
-    return found(payload["message"])
+    return error_named(payload["class"], payload["message"])

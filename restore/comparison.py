@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from changelog_state.codec.digest import PairDigest
-from changelog_state.codec.keys import DATA
+from changelog_state.codec.kinds import DATA
 from changelog_state.store.base import Store, next_prefix
 from restore.entries import LOGGED_KINDS
 

@@ -9,7 +9,8 @@ from typing import Any
 from changelog_state.changelog.record import Claim, Marker
 from changelog_state.codec.avro import decode_value
 from changelog_state.codec.expiring import EXPIRING_CODEC
-from changelog_state.codec.keys import CLAIM, DATA, MARKER, SCHEMA, TIMER, KeyCodec, split_record_key
+from changelog_state.codec.keys import KeyCodec, split_record_key
+from changelog_state.codec.kinds import CLAIM, DATA, MARKER, SCHEMA, TIMER
 from changelog_state.errors import InvalidInputError
 
 __all__ = ["LOGGED_KINDS", "Entry", "decode_entry", "decode_record", "kind_name"]

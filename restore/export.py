@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from changelog_state.codec.keys import DATA
+from changelog_state.codec.kinds import DATA
 from changelog_state.store.offline import offline_view
 from restore.entries import decode_entry
 from restore.inspection import codec_of

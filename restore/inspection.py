@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from changelog_state.changelog.record import Claim, Marker
-from changelog_state.codec.keys import CLAIM, DATA, SCHEMA, KeyCodec
+from changelog_state.codec.keys import KeyCodec
+from changelog_state.codec.kinds import CLAIM, DATA, SCHEMA
 from changelog_state.errors import CorruptStoreError
 from changelog_state.store.base import Store
 from changelog_state.store.directory import size_of

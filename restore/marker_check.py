@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from changelog_state.changelog.reader import ChangelogReader
-from changelog_state.codec.keys import MARKER
+from changelog_state.codec.kinds import MARKER
 from changelog_state.store.meta import StoreMeta
 
 __all__ = ["marker_stands"]

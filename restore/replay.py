@@ -15,17 +15,22 @@ from confluent_kafka import Message
 
 from changelog_state.changelog.reader import ChangelogReader
 from changelog_state.changelog.record import Marker
-from changelog_state.codec.keys import MARKER
+from changelog_state.codec.kinds import MARKER
 from changelog_state.config import StoreConfig
 from changelog_state.faults import fault_point
 from changelog_state.store.meta import StoreMeta
 from changelog_state.store.state_store import StateStore
+from restore.bulk import BULK_OFFSETS
 
-__all__ = ["LastMarker", "ReplayProgress", "find_last_marker", "replay"]
+__all__ = ["Bulk", "LastMarker", "ReplayProgress", "find_last_marker", "replay"]
 
 logger = logging.getLogger(__name__)
 
-_CHUNK_RECORDS = 10_000
+_QUEUE_MB = 64
+_STRETCH_BYTES = 16 * 1024 * 1024
+
+Bulk = Callable[[StateStore, StoreMeta, int, int, Callable[[int, int, int], None]], None]
+"""The fast way over a long stretch (``bulk.bulk_restore``): store, its meta, start, end, and whom to tell."""
 
 
 @dataclass(frozen=True)
@@ -67,40 +72,36 @@ def replay(
     start: int,
     end: int,
     caught_up_ms: int,
+    own_from: int | None = None,
     need: str = "",
+    bulk: Bulk | None = None,
     on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
 ) -> ReplayProgress:
     """Bring the store from offset ``start`` to ``end``; what is durable stays if it is cut short.
 
     1. Find the last marker: from its batch's begin on, what is replaced is kept as before-images.
-    2. Read, keep the latest value per key of each chunk, write it together with the position behind it.
-    3. At the end, check the images against the marker's digest. Compaction may have removed values that they
+    2. A long way up to there is done in bulk.
+    3. The rest: read, keep the latest value per key of each stretch, write it together with the position behind it.
+    4. At the end, check the images against the marker's digest. Compaction may have removed values that they
        need; then that batch cannot be replayed on this store, and the store says so.
+    ``own_from``: from there on are the caller's own records (its claim), which are read but are nothing to restore.
     """
+    tracker = _Tracker(ReplayProgress(start, start, end if own_from is None else own_from, need=need), on_progress)
     last = find_last_marker(config, partition, end)
-    begun = time.monotonic()
-    progress = ReplayProgress(start, start, end, need=need)
     # A rebuild that is cut short goes on later: what it has read was not older than this.
     meta = state.meta or StoreMeta(topic_id=topic_id, position=start, caught_up_ms=caught_up_ms)
+    without_images = end if last is None else min(end, last.marker.begin)
+    if bulk is not None and without_images - start >= BULK_OFFSETS:
+        bulk(state, replace(meta, images_begin=None, images_complete=False), start, without_images, tracker.advance)
+        assert state.meta is not None
+        meta, start = state.meta, without_images
     if start < end:
-        with ChangelogReader(config, config.changelog_topic, partition, bulk=True) as reader:
-            reader.seek(start)
-            while reader.position() < end:
-                messages = _below(reader.read(_CHUNK_RECORDS), end)
+        with ChangelogReader(config, config.changelog_topic, partition, queue_mb=_QUEUE_MB) as reader:
+            for messages in reader.stretches(start, end, _STRETCH_BYTES):
                 for stretch, begin in _split_at_begin(messages, last):
                     meta = _apply(state, meta, stretch, begin)
                     fault_point("replay.between_chunks")
-                if messages:
-                    progress = replace(
-                        progress,
-                        position=messages[-1].offset() + 1,
-                        records=progress.records + len(messages),
-                        bytes=progress.bytes + sum(map(len, messages)),
-                        seconds=time.monotonic() - begun,
-                    )
-                    on_progress(progress)
-                else:
-                    reader.check_progress()
+                tracker.read(messages)
     meta = replace(meta, position=max(end, meta.position), caught_up_ms=caught_up_ms)
     if last is not None and not (meta.images_complete and meta.images_begin == last.marker.begin):
         complete = state.images_digest(last.marker.begin) == last.marker.images
@@ -114,15 +115,37 @@ def replay(
                 last.marker.batch,
             )
     state.replay({}, meta)
-    progress = replace(progress, position=end, seconds=time.monotonic() - begun)
-    on_progress(progress)
-    return progress
+    return tracker.finish()
 
 
-def _below(messages: list[Message], end: int) -> list[Message]:
-    if messages and messages[-1].offset() >= end:
-        return messages[: bisect_left(messages, end, key=Message.offset)]
-    return messages
+class _Tracker:
+    """Counts what was read, and tells it."""
+
+    def __init__(self, progress: ReplayProgress, tell: Callable[[ReplayProgress], None]) -> None:
+        self._progress = progress
+        self._tell = tell
+        self._begun = time.monotonic()
+        tell(progress)
+
+    def advance(self, offsets: int, records: int, size: int) -> None:
+        known = self._progress
+        self._progress = replace(
+            known,
+            position=min(known.end, known.position + offsets),
+            records=known.records + records,
+            bytes=known.bytes + size,
+            seconds=time.monotonic() - self._begun,
+        )
+        self._tell(self._progress)
+
+    def read(self, messages: list[Message]) -> None:
+        counted = messages[: bisect_left(messages, self._progress.end, key=Message.offset)]
+        size = sum(map(len, counted)) + sum(map(len, map(Message.key, counted)))
+        self.advance(messages[-1].offset() + 1 - self._progress.position, len(counted), size)
+
+    def finish(self) -> ReplayProgress:
+        self.advance(self._progress.end - self._progress.position, 0, 0)
+        return self._progress
 
 
 def _split_at_begin(messages: list[Message], last: LastMarker | None) -> list[tuple[list[Message], int | None]]:

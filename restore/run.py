@@ -11,6 +11,7 @@ from changelog_state.changelog.topic import Topic
 from changelog_state.config import StoreConfig
 from changelog_state.errors import ChangelogStateError
 from changelog_state.store.directory import StateDirectory
+from restore.bulk_pool import BulkPool
 from restore.catch_up import catch_up
 from restore.progress import RestoreFigures
 from restore.replay import ReplayProgress
@@ -38,8 +39,11 @@ class _StoppedError(Exception):
 class LocalRestore:
     """One run. Ctrl-C ends it at the next chunks; what is written by then is gone on from by the next run."""
 
-    def __init__(self, config: StoreConfig, topic: Topic, directory: StateDirectory, *, from_scratch: bool) -> None:
+    def __init__(
+        self, config: StoreConfig, topic: Topic, directory: StateDirectory, pool: BulkPool, *, from_scratch: bool
+    ) -> None:
         self._config = config
+        self._pool = pool
         self._topic = topic
         self._directory = directory
         self._from_scratch = from_scratch
@@ -84,7 +88,7 @@ class LocalRestore:
         try:
             if self._from_scratch:
                 directory.wipe()
-            done = catch_up(self._config, self._topic, partition, directory, None, None, note)
+            done = catch_up(self._config, self._topic, partition, directory, None, None, note, pool=self._pool)
             done.state.store.close()
         except _StoppedError:
             return Outcome(partition, "interrupted", self._figures[partition])

@@ -19,6 +19,7 @@ from changelog_state.store.directory import PartitionDirectory
 from changelog_state.store.offline import offline_view
 from changelog_state.store.rocksdb import RocksMemory, RocksStore
 from changelog_state.store.state_store import StateStore
+from restore.bulk_pool import BulkPool
 from restore.catch_up import catch_up
 from restore.comparison import Comparison, Difference, compare
 from restore.plan import LogBounds, Need, plan_partition
@@ -27,7 +28,8 @@ from restore.replay import ReplayProgress
 __all__ = ["Result", "Verdict", "verify_partition"]
 
 _CACHE_MB, _WRITE_BUFFERS_MB = 32, 64
-_CHUNK_RECORDS = 10_000
+_QUEUE_MB = 64
+_STRETCH_BYTES = 16 * 1024 * 1024
 _NOT_COMPARABLE = (Need.OTHER_TOPIC, Need.OUTSIDE_LOG)
 
 
@@ -60,6 +62,7 @@ def verify_partition(
     path: Path,
     most_differences: int,
     on_progress: Callable[[ReplayProgress], None],
+    pool: BulkPool,
 ) -> Verdict:
     """
     1. Look at the store as it is on disk; while an agent runs, that is what it has flushed.
@@ -72,7 +75,7 @@ def verify_partition(
         with offline_view(path) as state, tempfile.TemporaryDirectory(prefix="changelog-state-verify-") as scratch:
             if state is None or state.meta is None:
                 return Verdict(partition, Result.NO_STORE)
-            return _verify(config, topic, partition, state, Path(scratch), most_differences, on_progress)
+            return _verify(config, topic, partition, state, Path(scratch), most_differences, on_progress, pool)
     except CorruptStoreError as error:
         return Verdict(partition, Result.CORRUPT, str(error))
 
@@ -85,6 +88,7 @@ def _verify(
     scratch: Path,
     most_differences: int,
     on_progress: Callable[[ReplayProgress], None],
+    pool: BulkPool,
 ) -> Verdict:
     meta = state.meta
     assert meta is not None
@@ -92,7 +96,8 @@ def _verify(
     if need in _NOT_COMPARABLE:
         return Verdict(partition, Result.NOT_COMPARABLE, str(need), meta.position)
     directory = PartitionDirectory(scratch / "fold", RocksMemory(_CACHE_MB, _WRITE_BUFFERS_MB))
-    folded = catch_up(config, topic, partition, directory, None, meta.position, on_progress).state.store
+    fold = catch_up(config, topic, partition, directory, None, meta.position, on_progress, pool=pool)
+    folded = fold.state.store
     try:
         comparison = compare(state.store, folded, most_differences)
         if comparison.differences:
@@ -126,15 +131,13 @@ def _keys_behind(config: StoreConfig, partition: int, position: int, path: Path)
     """Every key that has a record at or behind the position, as a store on disk: there may be many."""
     keys = RocksStore(path, RocksMemory(_CACHE_MB, _WRITE_BUFFERS_MB))
     try:
-        with ChangelogReader(config, config.changelog_topic, partition, bulk=True) as reader:
+        with ChangelogReader(config, config.changelog_topic, partition, queue_mb=_QUEUE_MB) as reader:
             _, high = reader.bounds()  # only now: whatever the fold has missed is below this
-            reader.seek(position)
-            while reader.position() < high:
+            for messages in reader.stretches(position, high, _STRETCH_BYTES):
                 batch = keys.batch()
-                for message in reader.read(_CHUNK_RECORDS):
+                for message in messages:
                     batch.put(message.key(), b"")
                 keys.write(batch)
-                reader.check_progress()
     except BaseException:
         keys.close()
         raise

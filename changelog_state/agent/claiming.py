@@ -10,11 +10,12 @@ from changelog_state.changelog.reader import ChangelogReader
 from changelog_state.changelog.record import Claim, StoreIdentity, schema_records
 from changelog_state.changelog.topic import Topic
 from changelog_state.changelog.writer import ChangelogWriter
-from changelog_state.codec.keys import CLAIM
+from changelog_state.codec.kinds import CLAIM
 from changelog_state.config import StoreConfig
 from changelog_state.faults import fault_point
 from changelog_state.store.directory import PartitionDirectory
 from changelog_state.store.state_store import StateStore
+from restore.bulk_pool import BulkPool
 from restore.catch_up import catch_up
 from restore.replay import ReplayProgress
 
@@ -37,8 +38,7 @@ def claim_partition(
     opened: StateStore | None,
     claim: Claim,
     on_progress: Callable[[ReplayProgress], None],
-    *,
-    restore_memory_mb: int,
+    pool: BulkPool,
 ) -> Claimed:
     """
     1. Verify what earlier claims say this store is.
@@ -62,8 +62,18 @@ def claim_partition(
     keys, values = map(list, zip(*schema_records(), strict=True))
     claim_offset = writer.write([(keys, values)], lambda: (CLAIM, claim.encode()), purpose="claim")
     fault_point("claim.before_replay")
-    state = catch_up(config, topic, partition, directory, opened, claim_offset + 1, on_progress).state
-    return Claimed(writer, state, claim_offset, claim.epoch)
+    caught_up = catch_up(
+        config,
+        topic,
+        partition,
+        directory,
+        opened,
+        claim_offset + 1,
+        on_progress,
+        own_from=claim_offset - len(keys),
+        pool=pool,
+    )
+    return Claimed(writer, caught_up.state, claim_offset, claim.epoch)
 
 
 def renew_claim(claimed: Claimed, claim: Claim) -> Claimed:

@@ -18,7 +18,7 @@ from changelog_state.agent.staging import StagedWork, StagingBudget
 from changelog_state.changelog.record import Claim, Marker
 from changelog_state.changelog.topic import Topic
 from changelog_state.changelog.writer import ChangelogWriter, IndeterminateCommitError
-from changelog_state.codec.keys import DATA, MARKER
+from changelog_state.codec.kinds import DATA, MARKER
 from changelog_state.config import StoreConfig
 from changelog_state.errors import (
     BatchSupersededError,
@@ -36,6 +36,7 @@ from changelog_state.store.base import next_prefix
 from changelog_state.store.directory import PartitionDirectory
 from changelog_state.store.meta import StoreMeta
 from changelog_state.store.state_store import Chunk, StateStore
+from restore.bulk_pool import BulkPool
 from restore.catch_up import catch_up
 from restore.replay import ReplayProgress
 
@@ -62,12 +63,18 @@ class OpenBatch:
 
 class Partition:
     def __init__(
-        self, config: StoreConfig, number: int, directory: PartitionDirectory, budget: StagingBudget
+        self,
+        config: StoreConfig,
+        number: int,
+        directory: PartitionDirectory,
+        budget: StagingBudget,
+        pool: BulkPool,
     ) -> None:
         self.config = config
         self.number = number
         self._directory = directory
         self._budget = budget
+        self._pool = pool
         self._lock = threading.RLock()
         self._claiming = threading.Lock()
         self._stopping = False
@@ -97,12 +104,12 @@ class Partition:
                 self._epoch = epoch
                 self._drop_batch()
 
-    def claim(self, topic: Topic, claim: Claim, *, restore_memory_mb: int) -> None:
+    def claim(self, topic: Topic, claim: Claim) -> None:
         """Become ACTIVE for the claim's epoch, restoring first what is missing."""
         with self._claiming:
-            self._claim(topic, claim, restore_memory_mb)
+            self._claim(topic, claim)
 
-    def _claim(self, topic: Topic, claim: Claim, restore_memory_mb: int) -> None:
+    def _claim(self, topic: Topic, claim: Claim) -> None:
         with self._lock:
             self.adopt_epoch(claim.epoch)
             if self._phase is Phase.ACTIVE and self._claimed is not None:
@@ -121,14 +128,7 @@ class Partition:
             self._last_error = None
         try:
             claimed = claim_partition(
-                self.config,
-                topic,
-                self.number,
-                self._directory,
-                opened,
-                claim,
-                self._note_progress,
-                restore_memory_mb=restore_memory_mb,
+                self.config, topic, self.number, self._directory, opened, claim, self._note_progress, self._pool
             )
         except Exception as error:
             with self._lock:
@@ -390,7 +390,7 @@ class Partition:
         opened, self._state = self._state, None
         try:
             self._state = catch_up(
-                self.config, topic, self.number, self._directory, opened, None, self._note_progress
+                self.config, topic, self.number, self._directory, opened, None, self._note_progress, pool=self._pool
             ).state
         except Exception as error:
             self._fail(error)

@@ -26,6 +26,7 @@ from changelog_state.errors import ChangelogMismatchError, StaleClaimError, Stal
 from changelog_state.requests import RequestHeader
 from changelog_state.store.directory import StateDirectory
 from changelog_state.store.rocksdb import RocksMemory
+from restore.bulk_pool import BulkPool
 
 __all__ = ["AgentSettings", "Registry"]
 
@@ -63,6 +64,7 @@ class Registry:
             settings.state_dir, RocksMemory(settings.cache_mb, settings.write_buffers_mb)
         )
         self._budget = StagingBudget(settings.staging_mb * _MEBIBYTE, self._directory.spill_dir)
+        self._pool = BulkPool()
         self.host = socket.gethostname()
         self.incarnation = uuid.uuid4().hex
         self.agent_id = f"{self.host}-{os.getpid()}-{self.incarnation[:6]}"
@@ -93,6 +95,7 @@ class Registry:
         Asked again while the same claims are pending, it only waits for them.
         """
         host = self._host(config)
+        self._pool.allow(restore_memory_mb)
         if not all(self._claims.is_pending(host.partitions[number], epoch) for number in numbers):
             self._refuse_replaced_driver(config, epoch)
             topic = self._topic(host, refresh=True)
@@ -103,7 +106,7 @@ class Registry:
         futures = []
         for number in numbers:
             claim = Claim(epoch, self.agent_id, self.incarnation, int(time.time() * 1000), **vars(identity))
-            work = partial(self._claim_one, host.partitions[number], topic, claim, restore_memory_mb)
+            work = partial(self._claim_one, host.partitions[number], topic, claim)
             futures.append(self._claims.submit(host.partitions[number], epoch, work))
         wait(futures, timeout=wait_seconds)
         return self.statuses(config)
@@ -118,9 +121,9 @@ class Registry:
             )
 
     @staticmethod
-    def _claim_one(partition: Partition, topic: Topic, claim: Claim, restore_memory_mb: int) -> None:
+    def _claim_one(partition: Partition, topic: Topic, claim: Claim) -> None:
         try:
-            partition.claim(topic, claim, restore_memory_mb=restore_memory_mb)
+            partition.claim(topic, claim)
         except Exception:
             logger.exception("claim of %s partition %d failed", partition.config.name, partition.number)
 
@@ -185,6 +188,7 @@ class Registry:
         for host in list(self._hosts.values()):
             self.release(host.config)
         self._claims.join()
+        self._pool.close()
         self._directory.close()
 
     # -- inside ------------------------------------------------------------------------------------------
@@ -206,7 +210,11 @@ class Registry:
         directory = self._directory
         return {
             number: Partition(
-                config, number, directory.partition(config.application, config.store, number), self._budget
+                config,
+                number,
+                directory.partition(config.application, config.store, number),
+                self._budget,
+                self._pool,
             )
             for number in range(config.partitions)
         }

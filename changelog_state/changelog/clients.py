@@ -22,6 +22,8 @@ REQUEST_TIMEOUT_SECONDS = 15.0
 _MEBIBYTE = 1024 * 1024
 _TRANSACTION_TIMEOUT_MS = 600_000
 """Below the broker's default maximum of 15 minutes; a transaction is begun only when all of it is at hand."""
+_MOST_READ_AHEAD = 200_000
+"""Records that are waiting in the client when its reader ends are read for nothing."""
 _UNREACHABLE = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -42,9 +44,12 @@ def admin(config: StoreConfig) -> AdminClient:
     return AdminClient(_common(config, "admin"), logger=logger)
 
 
-def consumer(config: StoreConfig, *, bulk: bool = False) -> Consumer:
-    """A read_committed consumer without a group; ``bulk`` for replays (FETCH sizes decide their speed)."""
-    settings = _common(config, "replay" if bulk else "reader") | {
+def consumer(config: StoreConfig, *, queue_mb: int | None = None) -> Consumer:
+    """A read_committed consumer without a group.
+
+    ``queue_mb``: for replays, how much it may read ahead. What the client asks for at once decides their speed.
+    """
+    settings = _common(config, "reader" if queue_mb is None else "replay") | {
         "group.id": f"{config.application}-{config.store}-none",  # required by the client, never joined
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
@@ -54,12 +59,12 @@ def consumer(config: StoreConfig, *, bulk: bool = False) -> Consumer:
         "fetch.wait.max.ms": 10,
         "fetch.error.backoff.ms": 50,
     }
-    if bulk:
+    if queue_mb is not None:
         settings |= {
-            "fetch.message.max.bytes": 8 * _MEBIBYTE,
-            "fetch.max.bytes": 64 * _MEBIBYTE,
-            "queued.max.messages.kbytes": 256 * 1024,
-            "queued.min.messages": 500_000,
+            "fetch.message.max.bytes": min(16, max(1, queue_mb // 4)) * _MEBIBYTE,
+            "fetch.max.bytes": min(64, max(1, queue_mb)) * _MEBIBYTE,
+            "queued.max.messages.kbytes": queue_mb * 1024,
+            "queued.min.messages": _MOST_READ_AHEAD,
         }
     return Consumer(settings, logger=logger)
 

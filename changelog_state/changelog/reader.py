@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -15,6 +16,8 @@ from changelog_state.errors import BrokerUnavailableError
 __all__ = ["ChangelogReader", "PositionOutsideLogError"]
 
 _FIRST_WINDOW = 64
+_FIRST_READ = 100
+_MOST_READ = 20_000
 _STALLED_SECONDS = 30.0
 
 
@@ -25,11 +28,11 @@ class PositionOutsideLogError(Exception):
 class ChangelogReader:
     """Committed records of one partition. A context manager; not for several threads."""
 
-    def __init__(self, config: StoreConfig, topic: str, partition: int, *, bulk: bool = False) -> None:
+    def __init__(self, config: StoreConfig, topic: str, partition: int, *, queue_mb: int | None = None) -> None:
         self._config = config
         self._topic = topic
         self._partition = partition
-        self._consumer: Consumer = clients.consumer(config, bulk=bulk)
+        self._consumer: Consumer = clients.consumer(config, queue_mb=queue_mb)
 
     def __enter__(self) -> ChangelogReader:
         return self
@@ -66,6 +69,34 @@ class ChangelogReader:
         """
         with clients.broker_errors(self._config, f"read {self._where()}"):
             messages: list[Message] = self._consumer.consume(most, timeout_seconds)
+        if any(map(Message.error, messages)):
+            messages = self._without_errors(messages)
+        if messages:
+            self._last_position = messages[-1].offset() + 1
+            self._moved = time.monotonic()
+        elif self.position() > self._last_position:
+            self._last_position = self.position()
+            self._moved = time.monotonic()
+        return messages
+
+    def stretches(self, start: int, end: int, most_bytes: int) -> Iterator[list[Message]]:
+        """All records of [start, end), in lists of about ``most_bytes`` at the most; none is empty."""
+        self.seek(start)
+        most = _FIRST_READ
+        while self.position() < end:
+            messages = self.read(most)
+            if not messages:
+                self.check_progress()
+                continue
+            average = sum(map(len, messages)) // len(messages) + 1
+            most = max(1, min(_MOST_READ, 4 * most, most_bytes // average))
+            if messages[-1].offset() >= end:
+                messages = messages[: bisect_left(messages, end, key=Message.offset)]
+            if messages:
+                yield messages
+
+    def _without_errors(self, messages: list[Message]) -> list[Message]:
+        """What the client reports between records: raised, unless it mends that by itself."""
         for message in messages:
             error = message.error()
             if error is None:
@@ -78,14 +109,7 @@ class ChangelogReader:
             ):
                 with clients.broker_errors(self._config, f"read {self._where()}"):
                     raise KafkaException(error)
-        messages = [message for message in messages if message.error() is None]
-        if messages:
-            self._last_position = messages[-1].offset() + 1
-            self._moved = time.monotonic()
-        elif self.position() > self._last_position:
-            self._last_position = self.position()
-            self._moved = time.monotonic()
-        return messages
+        return [message for message in messages if message.error() is None]
 
     def check_progress(self) -> None:
         """For callers that know there is more to read."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 from changelog_state.codec.avro import JSON_CODEC, SingleObjectCodec
 from changelog_state.codec.expiring import EXPIRING_CODEC
-from changelog_state.codec.keys import SCHEMA
+from changelog_state.codec.kinds import SCHEMA
 from changelog_state.config import FORMAT_VERSION, StoreConfig
 
 __all__ = ["BatchRecord", "Claim", "Epoch", "Marker", "StoreIdentity", "schema_records"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from changelog_state.changelog import clients
-from changelog_state.config import StoreConfig
+from changelog_state.config import DEFAULT_RESTORE_MEMORY_MB, StoreConfig
 from changelog_state.errors import ChangelogMismatchError, ConfigurationError
 from changelog_state.service import StateService
 from changelog_state.store.directory import partition_path, store_path
@@ -51,6 +51,10 @@ class Target:
     @property
     def all_partitions(self) -> bool:
         return len(self.partitions) == int(self.settings["partitions"])
+
+    @property
+    def restore_memory_mb(self) -> int:
+        return int(self.settings.get("restore_memory_mb", DEFAULT_RESTORE_MEMORY_MB))
 
     def store_path(self) -> Path:
         return store_path(self.state_dir, self.application, self.store)

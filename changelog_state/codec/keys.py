@@ -21,29 +21,7 @@ from typing import Any, Final
 from changelog_state.codec.key_parts import PARTS, KeyPart
 from changelog_state.errors import InvalidKeyError
 
-__all__ = [
-    "CLAIM",
-    "DATA",
-    "EXPIRY",
-    "IMAGE",
-    "MARKER",
-    "META",
-    "SCHEMA",
-    "TIMER",
-    "KeyCodec",
-    "record_key",
-    "split_record_key",
-]
-
-# The first byte of every record key.
-DATA: Final = b"d"
-TIMER: Final = b"t"
-SCHEMA: Final = b"s"
-MARKER: Final = b"m"
-CLAIM: Final = b"c"
-IMAGE: Final = b"b"
-EXPIRY: Final = b"x"
-META: Final = b"p"
+__all__ = ["KeyCodec", "record_key", "split_record_key"]
 
 _SPARK_NAMES: Final = {"tinyint": "byte", "smallint": "short", "integer": "int", "bigint": "long"}
 

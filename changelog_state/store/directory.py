@@ -5,6 +5,7 @@
     <state_dir>/agent.lock, agent.json                  one agent per state directory
     <state_dir>/stores/<application>/<store>/<p>/db     one RocksDB per partition
     <state_dir>/stores/<application>/<store>/<p>/corrupt-<time>
+    <state_dir>/stores/<application>/<store>/<p>/bulk   files of a restore under way
     <state_dir>/spill/                                  staged work beyond the memory budget
 """
 
@@ -62,6 +63,11 @@ class PartitionDirectory:
             with contextlib.suppress(StoreError):
                 store.close()
             raise
+
+    @property
+    def bulk_path(self) -> Path:
+        """Where the files of a restore under way are put together."""
+        return self.path / "bulk"
 
     def exists(self) -> bool:
         return (self.path / "db" / "CURRENT").exists()

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from changelog_state.codec.keys import IMAGE
+from changelog_state.codec.kinds import IMAGE
 from changelog_state.store.base import Store, next_prefix
 
 __all__ = ["BatchImages", "image_key", "image_prefix", "pack_columns", "pack_images"]

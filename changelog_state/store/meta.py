@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from changelog_state.codec.keys import META
+from changelog_state.codec.kinds import META
 from changelog_state.config import FORMAT_VERSION
 from changelog_state.errors import ChangelogMismatchError
 

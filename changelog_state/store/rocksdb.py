@@ -16,6 +16,7 @@ from rocksdict import (
     BlockBasedOptions,
     Cache,
     DBCompressionType,
+    IngestExternalFileOptions,
     Options,
     Rdict,
     RdictIter,
@@ -34,6 +35,8 @@ T = TypeVar("T")
 _BLOOM_BITS = 10
 _BLOCK_BYTES = 4 * 1024
 _MEBIBYTE = 1024 * 1024
+_L0_FILES = 4
+_L0_FILES_LOADING = 16
 
 
 @dataclass
@@ -62,6 +65,7 @@ class RocksMemory:
         options.set_compression_type(DBCompressionType.lz4())
         options.set_write_buffer_manager(self.write_buffers)
         options.set_write_buffer_size(64 * _MEBIBYTE)
+        options.set_level_zero_file_num_compaction_trigger(_L0_FILES)
         options.set_max_background_jobs(2)
         options.set_keep_log_file_num(2)
         options.set_max_open_files(512)
@@ -145,6 +149,20 @@ class RocksStore:
             self._db.write(batch, self._no_wal)
         except Exception as error:
             raise _translated(error, self.path, "write") from error
+
+    def ingest(self, file: Path) -> None:
+        """Take over a sorted file: all of it at once, durable when this returns, newer than all that is here."""
+        options = IngestExternalFileOptions()
+        options.set_move_files(True)
+        try:
+            self._db.ingest_external_file([str(file)], options)
+        except Exception as error:
+            raise _translated(error, self.path, "ingest") from error
+
+    def many_files(self, expected: bool) -> None:
+        """While files are being ingested, do not merge them after every fourth."""
+        trigger = _L0_FILES_LOADING if expected else _L0_FILES
+        self._db.set_options({"level0_file_num_compaction_trigger": str(trigger)})
 
     def flush(self) -> None:
         try:

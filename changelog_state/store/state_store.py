@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from changelog_state.codec.digest import PairDigest
-from changelog_state.codec.keys import DATA, IMAGE, MARKER, TIMER
+from changelog_state.codec.kinds import DATA, IMAGE, MARKER, TIMER
 from changelog_state.faults import fault_point
 from changelog_state.store.base import Store, next_prefix
 from changelog_state.store.images import BatchImages, image_key, image_prefix, pack_images
@@ -35,9 +35,13 @@ class Chunk:
 class StateStore:
     def __init__(self, store: Store) -> None:
         self.store = store
-        stored = store.get(META_KEY)
+        self.reload()
+
+    def reload(self) -> None:
+        """Read marker and meta again, after something else than this object has written to the store."""
+        stored = self.store.get(META_KEY)
         self.meta = StoreMeta.decode(stored) if stored is not None else None
-        self.marker = store.get(MARKER)
+        self.marker = self.store.get(MARKER)
         self._images: BatchImages | None = None
 
     def read(self, keys: list[bytes]) -> list[bytes | None]:

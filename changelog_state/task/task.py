@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from changelog_state.codec.digest import EMPTY_DIGEST
-from changelog_state.codec.keys import DATA, KeyCodec
+from changelog_state.codec.keys import KeyCodec
+from changelog_state.codec.kinds import DATA
 from changelog_state.errors import (
     ChangelogStateError,
     FunctionError,

@@ -14,7 +14,8 @@ from changelog_state.cli.output import bytes_text, print_json, print_table, seco
 from changelog_state.cli.running import FAILED, exit_code_of, signals_as_ctrl_c
 from changelog_state.cli.target import Target
 from changelog_state.store.directory import StateDirectory
-from restore.cli.store import changelog_of
+from restore.bulk_pool import BulkPool
+from restore.cli.store import MemoryMb, changelog_of
 from restore.progress import RestoreDisplay
 from restore.run import LocalRestore, Outcome
 from restore.survey import survey
@@ -30,6 +31,7 @@ def run(
     parallelism: Annotated[
         int | None, typer.Option(min=1, help="Partitions at once.", show_default="the number of cores")
     ] = None,
+    memory_mb: MemoryMb = None,
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="Delete the local stores first, however good they are.")
     ] = False,
@@ -50,8 +52,12 @@ def run(
     try:
         found = survey(target.config, topic, target.partitions, target.path)
         why = {one.partition: "from scratch" if from_scratch else one.plan.need.word for one in found}
-        restore = LocalRestore(target.config, topic, directory, from_scratch=from_scratch)
-        with signals_as_ctrl_c(), RestoreDisplay(f"restoring {target.name}") as display:
+        with (
+            BulkPool(memory_mb or target.restore_memory_mb) as pool,
+            signals_as_ctrl_c(),
+            RestoreDisplay(f"restoring {target.name}") as display,
+        ):
+            restore = LocalRestore(target.config, topic, directory, pool, from_scratch=from_scratch)
             outcomes = restore.run(target.partitions, parallelism or os.cpu_count() or 1, display.update)
     finally:
         directory.close()

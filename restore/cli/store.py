@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from changelog_state.agent.launcher import find_agent
 from changelog_state.changelog.record import StoreIdentity
@@ -12,7 +14,12 @@ from changelog_state.errors import ChangelogMismatchError, StateDirectoryError, 
 from changelog_state.reading import StateReader
 from changelog_state.store.directory import local_partitions
 
-__all__ = ["agent_view", "changelog_of", "refuse_without_stores"]
+__all__ = ["MemoryMb", "agent_view", "changelog_of", "refuse_without_stores"]
+
+MemoryMb = Annotated[
+    int | None,
+    typer.Option(min=1, help="What reading the log may use, in MB.", show_default="512, or as the file says"),
+]
 
 
 def changelog_of(target: Target) -> tuple[Topic, StoreIdentity | None]:

@@ -14,7 +14,8 @@ from changelog_state.cli.output import print_json, print_table
 from changelog_state.cli.running import DIFFERENCE
 from changelog_state.cli.target import Target
 from changelog_state.codec.keys import KeyCodec
-from restore.cli.store import changelog_of, refuse_without_stores
+from restore.bulk_pool import BulkPool
+from restore.cli.store import MemoryMb, changelog_of, refuse_without_stores
 from restore.comparison import Difference, Side
 from restore.entries import decode_record, kind_name
 from restore.progress import RestoreDisplay, RestoreFigures
@@ -39,6 +40,7 @@ _COLUMNS = (
 def verify(
     common: Common,
     most_differences: Annotated[int, typer.Option(min=0, help="Show at most so many, per partition.")] = 10,
+    memory_mb: MemoryMb = None,
 ) -> None:
     """Prove that each local store equals the changelog folded up to its position. Exit code 3 if one does not.
 
@@ -57,7 +59,11 @@ def verify(
     topic, identity = changelog_of(target)
     codec = KeyCodec(tuple(identity.key_types)) if identity is not None else None
     verdicts = []
-    with _quiet_fold(), RestoreDisplay(f"reading the changelog of {target.name}") as display:
+    with (
+        BulkPool(memory_mb or target.restore_memory_mb) as pool,
+        _quiet_fold(),
+        RestoreDisplay(f"reading the changelog of {target.name}") as display,
+    ):
         for partition in target.partitions:
             verdicts.append(
                 verify_partition(
@@ -67,6 +73,7 @@ def verify(
                     target.path(partition),
                     most_differences,
                     lambda done, p=partition: display.update([RestoreFigures.of(p, "READING", done)]),  # type: ignore[misc]
+                    pool,
                 )
             )
     document = _document(target, codec, verdicts)

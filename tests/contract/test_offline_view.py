@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from changelog_state.codec.keys import DATA
+from changelog_state.codec.kinds import DATA
 from changelog_state.errors import ChangelogMismatchError, CorruptStoreError
 from changelog_state.store import offline
 from changelog_state.store.directory import PartitionDirectory

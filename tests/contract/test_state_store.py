@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from changelog_state.codec.digest import EMPTY_DIGEST, PairDigest
-from changelog_state.codec.keys import CLAIM, DATA, IMAGE, MARKER, SCHEMA, TIMER
+from changelog_state.codec.kinds import CLAIM, DATA, IMAGE, MARKER, SCHEMA, TIMER
 from changelog_state.errors import CorruptStoreError
 from changelog_state.faults import InjectedFaultError, arm
 from changelog_state.store.base import Store

@@ -19,11 +19,13 @@ from changelog_state.agent.messages import StagedWorkLostError
 from changelog_state.agent.partition import MOST_LISTED_NAMES
 from changelog_state.agent.staging import StagingBudget
 from changelog_state.broker import EmbeddedBroker, embedded_broker
+from changelog_state.changelog import reader as reader_module
 from changelog_state.changelog import writer as writer_module
 from changelog_state.changelog.reader import ChangelogReader
 from changelog_state.changelog.topic import delete_topics
 from changelog_state.changelog.writer import IndeterminateCommitError
-from changelog_state.codec.keys import CLAIM, DATA, MARKER, record_key
+from changelog_state.codec.keys import record_key
+from changelog_state.codec.kinds import CLAIM, DATA, MARKER
 from changelog_state.config import StoreConfig
 from changelog_state.errors import (
     BatchSupersededError,
@@ -39,7 +41,6 @@ from changelog_state.errors import (
 )
 from changelog_state.faults import arm
 from changelog_state.requests import RequestHeader
-from restore import replay as replay_module
 from restore.coordinator import BatchLostError, Ticket
 from tests.support.driver import (
     CODEC,
@@ -913,7 +914,7 @@ def test_a_restore_that_was_cut_short_goes_on(
     make_agent: Any, make_driver: Any, faults: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A retry begins where the first try ended; an hour's restore is not lost to a second's trouble."""
-    monkeypatch.setattr(replay_module, "_CHUNK_RECORDS", 50)
+    monkeypatch.setattr(reader_module, "_MOST_READ", 50)
     first, second = make_agent("first"), make_agent("second")
     driver = make_driver(first)
     model = Model()

@@ -24,7 +24,8 @@ import pytest
 from changelog_state.broker import EmbeddedBroker
 from changelog_state.changelog.reader import ChangelogReader
 from changelog_state.changelog.topic import lookup_topic
-from changelog_state.codec.keys import DATA, record_key
+from changelog_state.codec.keys import record_key
+from changelog_state.codec.kinds import DATA
 from changelog_state.config import StoreConfig
 from changelog_state.faults import arm
 from changelog_state.store.directory import PartitionDirectory, partition_path

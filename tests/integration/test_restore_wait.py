@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from changelog_state.agent import partition as partition_module
 from changelog_state.broker import EmbeddedBroker
+from changelog_state.changelog import reader as reader_module
 from changelog_state.config import StoreConfig
 from changelog_state.errors import RestoreTimeoutError
 from changelog_state.faults import arm
-from restore import replay as replay_module
+from restore.bulk_pool import BulkPool
 from tests.support.driver import AgentProcess, Driver, Event, LocalAgent, Model, identity_of
 from tests.support.polling import until
 from tests.support.recorder import Recorder
@@ -106,19 +106,20 @@ def test_in_the_steady_state_the_gate_is_one_request(make_agent: Any, make_drive
     assert recorder.events == []
 
 
-def test_the_memory_for_a_restore_reaches_the_claim(
+def test_the_memory_for_a_restore_reaches_the_workers(
     make_agent: Any, make_driver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[int] = []
-    original = partition_module.claim_partition
+    """All workers together have what the driver said."""
+    allowed: list[int] = []
 
-    def spy(*args: Any, restore_memory_mb: int, **others: Any) -> Any:
-        given.append(restore_memory_mb)
-        return original(*args, restore_memory_mb=restore_memory_mb, **others)
+    def spy(pool: BulkPool, memory_mb: int) -> None:
+        original(pool, memory_mb)
+        allowed.append(pool.size * pool.worker_bytes)
 
-    monkeypatch.setattr(partition_module, "claim_partition", spy)
+    original = BulkPool.allow
+    monkeypatch.setattr(BulkPool, "allow", spy)
     make_driver(make_agent(), restore_memory_mb=77).gate(0)
-    assert given == [77]
+    assert set(allowed) == {77 * 1024 * 1024}
 
 
 def test_a_failed_restore_is_told_and_tried_again(make_agent: Any, make_driver: Any, faults: Path) -> None:
@@ -136,7 +137,7 @@ def test_a_failed_restore_is_told_and_tried_again(make_agent: Any, make_driver: 
 def test_the_deadline_and_a_retry_that_goes_on_from_there(
     make_agent: Any, make_driver: Any, faults: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay_module, "_CHUNK_RECORDS", 50)
+    monkeypatch.setattr(reader_module, "_MOST_READ", 50)
     first, second = make_agent("first"), make_agent("second")
     model = Model()
     assert make_driver(first).run(0, EVENTS) == model.run(EVENTS)

@@ -22,7 +22,7 @@ from changelog_state.changelog.control import ControlLog, read_control
 from changelog_state.changelog.record import BatchRecord, Claim
 from changelog_state.changelog.topic import delete_topics, ensure_topics, lookup_topic
 from changelog_state.changelog.writer import ChangelogWriter
-from changelog_state.codec.keys import CLAIM
+from changelog_state.codec.kinds import CLAIM
 from changelog_state.config import FORMAT_VERSION, StoreConfig
 from changelog_state.errors import (
     BrokerUnavailableError,

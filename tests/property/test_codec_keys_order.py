@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog_state.codec.keys import DATA, KeyCodec, record_key, split_record_key
+from changelog_state.codec.keys import KeyCodec, record_key, split_record_key
+from changelog_state.codec.kinds import DATA
 
 # Characters around the escape, and some whose UTF-16 order differs from their code point order.
 _CHARACTERS = st.sampled_from("\0\1\2\3ab\x7f\x80é\ud7ff\ue000\uffff😀") | (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from changelog_state.codec.digest import PairDigest
-from changelog_state.codec.keys import DATA, MARKER
+from changelog_state.codec.kinds import DATA, MARKER
 from changelog_state.store.images import pack_images
 from changelog_state.store.memory import MemoryStore
 from changelog_state.store.meta import StoreMeta

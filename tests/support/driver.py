@@ -23,7 +23,8 @@ from changelog_state.agent.server import AgentServer
 from changelog_state.changelog.record import BatchRecord, StoreIdentity
 from changelog_state.changelog.topic import ensure_topics
 from changelog_state.codec.digest import EMPTY_DIGEST
-from changelog_state.codec.keys import DATA, KeyCodec, record_key, split_record_key
+from changelog_state.codec.keys import KeyCodec, record_key, split_record_key
+from changelog_state.codec.kinds import DATA
 from changelog_state.config import StoreConfig
 from changelog_state.errors import ChangelogStateError
 from changelog_state.job_errors import worth_another_run

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from changelog_state.codec import keys
+from changelog_state.codec import kinds
 from changelog_state.codec.keys import KeyCodec, record_key, split_record_key
 from changelog_state.errors import InvalidKeyError
 
@@ -105,7 +105,7 @@ def test_lone_surrogates_are_refused() -> None:
         with pytest.raises(InvalidKeyError, match="surrogates"):
             STRING.encode_columns([["ok", broken]])
     with pytest.raises(InvalidKeyError, match="surrogates"):
-        record_key(keys.DATA, STRING.encode("a"), "\ud800")
+        record_key(kinds.DATA, STRING.encode("a"), "\ud800")
 
 
 def test_numpy_scalars_and_buffers_are_keys_too() -> None:
@@ -213,9 +213,9 @@ def test_a_single_number_has_no_prefix() -> None:
 @pytest.mark.parametrize("name", ["", "total", "größe", "a\0b"])
 @pytest.mark.parametrize(("codec", "key"), [(STRING, "a\0"), (LONG, 7), (MIXED, ("", 0, False, b""))])
 def test_record_keys_come_apart_again(codec: KeyCodec, key: Any, name: str) -> None:
-    encoded = record_key(keys.TIMER, codec.encode(key), name)
-    assert encoded[:1] == keys.TIMER
-    assert split_record_key(codec, encoded) == (keys.TIMER, key, name)
+    encoded = record_key(kinds.TIMER, codec.encode(key), name)
+    assert encoded[:1] == kinds.TIMER
+    assert split_record_key(codec, encoded) == (kinds.TIMER, key, name)
 
 
 def test_a_name_that_is_not_utf8_is_an_error() -> None:
@@ -224,8 +224,8 @@ def test_a_name_that_is_not_utf8_is_an_error() -> None:
 
 
 def test_kinds_are_the_documented_bytes_and_differ() -> None:
-    kinds = [keys.DATA, keys.TIMER, keys.SCHEMA, keys.MARKER, keys.CLAIM, keys.IMAGE, keys.EXPIRY, keys.META]
-    assert b"".join(kinds) == b"dtsmcbxp"
+    found = [kinds.DATA, kinds.TIMER, kinds.SCHEMA, kinds.MARKER, kinds.CLAIM, kinds.IMAGE, kinds.EXPIRY, kinds.META]
+    assert b"".join(found) == b"dtsmcbxp"
 
 
 @pytest.mark.parametrize("special", ["\0", "\1", "a\0\1", "\2"])

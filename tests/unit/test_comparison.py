@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from changelog_state.codec.keys import CLAIM, DATA, IMAGE, MARKER, META, SCHEMA, TIMER
+from changelog_state.codec.kinds import CLAIM, DATA, IMAGE, MARKER, META, SCHEMA, TIMER
 from changelog_state.store.memory import MemoryStore
 from restore.comparison import Difference, compare
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from changelog_state.codec.keys import DATA
+from changelog_state.codec.kinds import DATA
 from changelog_state.store.memory import MemoryStore
 from restore.comparison import Difference
 from restore.plan import Need
