@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from typing import Any
 
@@ -70,7 +70,9 @@ class StateReader:
                 return found
         return {}
 
-    def scan(self, prefix: Any, start: Any, end: Any, limit: int | None) -> Iterator[tuple[Any, dict[str, Any]]]:
+    def scan(
+        self, prefix: Any, start: Any, end: Any, limit: int | None, partitions: Sequence[int] | None = None
+    ) -> Iterator[tuple[Any, dict[str, Any]]]:
         if prefix is not None and (start is not None or end is not None):
             raise InvalidKeyError("scan takes a prefix, or start and end, not both")
         if limit is not None and limit < 0:
@@ -85,10 +87,13 @@ class StateReader:
         else:
             lower = DATA if start is None else DATA + codec.bound(start)
             upper = next_prefix(DATA) if end is None else DATA + codec.bound(end)
-        return islice(self._scan(codec, lower, upper), limit)
+        chosen = range(self._config.partitions) if partitions is None else partitions
+        return islice(self._scan(codec, lower, upper, chosen), limit)
 
-    def _scan(self, codec: KeyCodec, lower: bytes, upper: bytes | None) -> Iterator[tuple[Any, dict[str, Any]]]:
-        streams = [self._entries(partition, lower, upper) for partition in range(self._config.partitions)]
+    def _scan(
+        self, codec: KeyCodec, lower: bytes, upper: bytes | None, partitions: Sequence[int]
+    ) -> Iterator[tuple[Any, dict[str, Any]]]:
+        streams = [self._entries(partition, lower, upper) for partition in partitions]
         merged = heapq.merge(*streams)
         for key, entries in groupby(merged, key=lambda entry: split_record_key(codec, entry[0])[1]):
             found = _visible(codec, entries)

@@ -247,10 +247,16 @@ class StateService:
         return self._reader().get_all(key)
 
     def scan(
-        self, prefix: Any = None, start: Any = None, end: Any = None, limit: int | None = None
+        self,
+        prefix: Any = None,
+        start: Any = None,
+        end: Any = None,
+        limit: int | None = None,
+        *,
+        partitions: Sequence[int] | None = None,
     ) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """Keys with their values, in order of the keys: of a prefix, or of [start, end)."""
-        return self._reader().scan(prefix, start, end, limit)
+        """Keys with their values, in order of the keys: of a prefix, or of [start, end); of some partitions only."""
+        return self._reader().scan(prefix, start, end, limit, partitions)
 
     def key_types(self) -> list[str] | None:
         """The types of the key's columns; None while the store has never been written."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from changelog_state.changelog.reader import ChangelogReader
 from changelog_state.changelog.topic import Topic
-from changelog_state.codec.kinds import MARKER
 from changelog_state.config import StoreConfig
 from changelog_state.errors import CorruptStoreError, StoreError
 from changelog_state.store.directory import PartitionDirectory
@@ -18,6 +17,7 @@ from changelog_state.store.meta import StoreMeta
 from changelog_state.store.state_store import StateStore
 from restore.bulk import bulk_restore
 from restore.bulk_pool import BulkPool
+from restore.marker_check import marker_stands
 from restore.plan import LogBounds, Need, PartitionPlan, plan_partition
 from restore.replay import Bulk, ReplayProgress, replay
 
@@ -63,7 +63,7 @@ def catch_up(
             end = high if end is None else end
             log = LogBounds(topic.topic_id, low, end if own_from is None else own_from, topic.delete_retention_ms)
             plan = plan_partition(state.meta, log, now_ms)
-            foreign = not plan.need.from_scratch and not _marker_stands(reader, state, end)
+            foreign = not plan.need.from_scratch and not marker_stands(reader, state.meta, state.marker, end)
         if state.meta is not None and (plan.need.from_scratch or foreign):
             reason = "its marker is not in this log" if foreign else str(plan.need)
             logger.warning("%s partition %d: local store not used: %s", config.name, partition, reason)
@@ -119,15 +119,3 @@ def _bulk(pool: BulkPool, config: StoreConfig, partition: int, directory: Partit
         )
 
     return run
-
-
-def _marker_stands(reader: ChangelogReader, state: StateStore, high: int) -> bool:
-    """The stored marker is the record at its offset. Compaction may have removed it, a rival never changes it."""
-    offset = state.meta.marker_offset if state.meta else None
-    if offset is None:
-        return True
-    low, _ = reader.bounds()
-    message = reader.record_at(max(offset, low), high)
-    if message is None or message.offset() != offset:
-        return True
-    return bool(message.key() == MARKER and message.value() == state.marker)

@@ -17,12 +17,28 @@ class Need(StrEnum):
     OTHER_TOPIC = "the changelog was recreated"
     OUTSIDE_LOG = "the local position is outside the log"
     STALE = "the local store may have missed deletions"
+    CORRUPT = "the local store is damaged"
+    FOREIGN = "its marker is not in this log"
     BEHIND = "behind"
     NOTHING = "up to date"
 
     @property
     def from_scratch(self) -> bool:
         return self not in (Need.BEHIND, Need.NOTHING)
+
+    @property
+    def word(self) -> str:
+        """The reason in a word or two, for tables and programs."""
+        return _WORDS.get(self, str(self))
+
+
+_WORDS = {
+    Need.OTHER_TOPIC: "recreated changelog",
+    Need.OUTSIDE_LOG: "outside log",
+    Need.STALE: "stale",
+    Need.CORRUPT: "corrupt",
+    Need.FOREIGN: "foreign marker",
+}
 
 
 @dataclass(frozen=True)
@@ -46,13 +62,17 @@ class PartitionPlan:
         return max(0, self.end - self.start)
 
 
-def plan_partition(meta: StoreMeta | None, log: LogBounds, now_ms: int) -> PartitionPlan:
+def plan_partition(
+    meta: StoreMeta | None, log: LogBounds, now_ms: int, *, damaged: bool = False, foreign: bool = False
+) -> PartitionPlan:
     """
-    1. No store, or one of another topic, says nothing about this log.
+    1. No store, a damaged one, or one of another topic or with a foreign marker, says nothing about this log.
     2. A position outside the log cannot be gone on from.
     3. Deletions stay readable for ``delete.retention.ms`` only; half of it is the margin for clocks and for
        the time that the replay itself takes.
     """
+    if damaged:
+        return PartitionPlan(Need.CORRUPT, log.low, log.high)
     if meta is None:
         return PartitionPlan(Need.EVERYTHING, log.low, log.high)
     if meta.format > FORMAT_VERSION:
@@ -65,5 +85,7 @@ def plan_partition(meta: StoreMeta | None, log: LogBounds, now_ms: int) -> Parti
         return PartitionPlan(Need.OUTSIDE_LOG, log.low, log.high)
     if now_ms - meta.caught_up_ms > log.delete_retention_ms // 2 and meta.position < log.high:
         return PartitionPlan(Need.STALE, log.low, log.high)
+    if foreign:
+        return PartitionPlan(Need.FOREIGN, log.low, log.high)
     need = Need.BEHIND if meta.position < log.high else Need.NOTHING
     return PartitionPlan(need, meta.position, log.high)

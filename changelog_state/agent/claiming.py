@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from changelog_state.changelog.control import verify_identity
 from changelog_state.changelog.reader import ChangelogReader
@@ -82,7 +82,8 @@ def renew_claim(claimed: Claimed, claim: Claim) -> Claimed:
     Its writer was not fenced (or this fails), so nobody else has written: there is nothing to replay.
     """
     offset = claimed.writer.write((), lambda: (CLAIM, claim.encode()), purpose="claim")
-    claimed.state.update_meta(position=offset + 1)
+    assert claimed.state.meta is not None
+    claimed.state.replay({CLAIM: claim.encode()}, replace(claimed.state.meta, position=offset + 1))
     return Claimed(claimed.writer, claimed.state, offset, claim.epoch)
 
 

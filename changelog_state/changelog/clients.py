@@ -108,7 +108,7 @@ def translated(error: KafkaException, config: StoreConfig, doing: str) -> Change
     if isinstance(cause, KafkaError) and cause.code() in _UNREACHABLE:
         return BrokerUnavailableError(
             f"Kafka at {config.bootstrap_servers} did not answer: could not {doing} ({cause.str()}); "
-            "check that the broker is up and reachable from here, then run the batch again: nothing is lost"
+            "check that the broker is up and reachable from here, then try again: nothing is lost"
         )
     return ChangelogStateError(f"Kafka at {config.bootstrap_servers} refused to {doing}: {cause}")
 

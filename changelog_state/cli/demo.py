@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from changelog_state.cli.options import Json, print_json
+from changelog_state.cli.output import print_json
+from changelog_state.cli.running import signals_as_ctrl_c
 
 __all__ = ["demo"]
 
 _INTERRUPTED = 130
-_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def demo(
@@ -29,7 +25,7 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep topics, state, outputs and logs, and say where they are.")
     ] = False,
-    as_json: Json = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
 ) -> None:
     """Watch a Spark stream keep its state right through crashes: about a minute, exit code 1 if it does not.
 
@@ -47,7 +43,7 @@ def demo(
     console = Console(stderr=as_json)
     settings = DemoSettings(seconds=seconds, events=events, users=users, partitions=partitions, keep=keep)
     try:
-        with _signals_as_ctrl_c():
+        with signals_as_ctrl_c():
             report = run_demo(settings, Narrator(console))
     except KeyboardInterrupt:
         console.print("interrupted: everything is stopped" + ("" if keep else ", and nothing is left"))
@@ -57,18 +53,3 @@ def demo(
         print_json(report.to_json())
     if not report.exactly_once:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _signals_as_ctrl_c() -> Iterator[None]:
-    """SIGTERM takes the same way as Ctrl-C, so that it leaves nothing behind either."""
-    previous = {number: signal.signal(number, _interrupt) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

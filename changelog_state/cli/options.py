@@ -1,132 +1,133 @@
-"""Options that the commands share: each also a variable ``CHANGELOG_STATE_…``, or a line in ``--config FILE``."""
+"""Options that all commands share: each also a variable ``CHANGELOG_STATE_…``, or a line in ``--config FILE``.
+
+A command declares its own parameters behind a ``Common`` and is wrapped by ``with_common_options``.
+"""
 
 from __future__ import annotations
 
-import json
+import functools
+import inspect
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from changelog_state.changelog import clients
-from changelog_state.config import StoreConfig
-from changelog_state.errors import ChangelogMismatchError, ConfigurationError
-from changelog_state.service import StateService
+from changelog_state.cli.selection import parse_partitions
+from changelog_state.cli.target import SERVICE_SETTINGS, Target, changelog_partitions
+from changelog_state.config import StoreConfig, default_state_dir
+from changelog_state.errors import ConfigurationError
+from changelog_state.store.directory import local_partitions
 
-__all__ = [
-    "Application",
-    "BootstrapServers",
-    "Config",
-    "Json",
-    "StateDir",
-    "Store",
-    "opened_service",
-    "parse_key",
-    "print_json",
-]
-
-Application = Annotated[
-    str | None, typer.Option(envvar="CHANGELOG_STATE_APPLICATION", help="The application's name.")
-]
-Store = Annotated[str | None, typer.Option(envvar="CHANGELOG_STATE_STORE", help="The store's name.")]
-BootstrapServers = Annotated[
-    str | None, typer.Option(envvar="CHANGELOG_STATE_BOOTSTRAP_SERVERS", help="Kafka, e.g. localhost:9092.")
-]
-StateDir = Annotated[
-    Path | None, typer.Option(envvar="CHANGELOG_STATE_DIR", help="Where this node keeps its stores.")
-]
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        envvar="CHANGELOG_STATE_CONFIG",
-        help="A TOML file with application, store, bootstrap_servers, state_dir, [kafka] and [topic].",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+__all__ = ["Common", "with_common_options"]
 
 
-@contextmanager
-def opened_service(
-    application: str | None,
-    store: str | None,
-    bootstrap_servers: str | None,
-    state_dir: Path | None,
-    config: Path | None,
-) -> Iterator[StateService]:
-    """A service for reading; its number of partitions is what the changelog has."""
-    settings = _from_file(config)
-    given = {
-        "application": application,
-        "store": store,
-        "bootstrap_servers": bootstrap_servers,
-        "state_dir": state_dir,
-    }
-    settings |= {name: value for name, value in given.items() if value is not None}
-    for name in ("application", "store", "bootstrap_servers"):
-        if name not in settings:
-            option = "--" + name.replace("_", "-")
-            raise ConfigurationError(
-                f"{name} is not given; use {option}, CHANGELOG_STATE_{name.upper()}, or --config FILE"
-            )
-    settings.setdefault("partitions", _partitions(settings))
-    service = StateService(**settings)
-    try:
-        yield service
-    finally:
-        service.close()
+@dataclass(frozen=True)
+class Common:
+    """What was given; the methods say what is needed of it."""
+
+    application: Annotated[
+        str | None, typer.Option(envvar="CHANGELOG_STATE_APPLICATION", help="The application's name.")
+    ] = None
+    store: Annotated[str | None, typer.Option(envvar="CHANGELOG_STATE_STORE", help="The store's name.")] = None
+    bootstrap_servers: Annotated[
+        str | None, typer.Option(envvar="CHANGELOG_STATE_BOOTSTRAP_SERVERS", help="Kafka, e.g. localhost:9092.")
+    ] = None
+    state_dir: Annotated[
+        Path | None, typer.Option(envvar="CHANGELOG_STATE_DIR", help="Where this node keeps its stores.")
+    ] = None
+    partitions: Annotated[
+        str | None, typer.Option(envvar="CHANGELOG_STATE_PARTITIONS", help="Only these, e.g. 0-3,7.")
+    ] = None
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="CHANGELOG_STATE_CONFIG",
+            help="A TOML file with these names and the tables kafka and topic.",
+        ),
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False
+
+    def target(self) -> Target:
+        """The store and its Kafka; how many partitions it has is what the changelog says."""
+        settings = self._settings("application", "store", "bootstrap_servers")
+        selection = settings.pop("partitions", None)
+        if isinstance(selection, int):  # a service's number of partitions, checked when the topic is looked up
+            settings["partitions"], selection = selection, None
+        else:
+            settings["partitions"] = changelog_partitions(settings)
+        return Target(settings, parse_partitions(selection, settings["partitions"]))
+
+    def local_target(self) -> Target:
+        """The store as it is in the state directory; Kafka is not asked."""
+        settings = self._settings("application", "store")
+        names = settings["application"], settings["store"]
+        StoreConfig(*names, "not asked", 1)  # refuses what cannot be a name, and would be a path here
+        here = local_partitions(settings["state_dir"], *names)
+        selection = settings.pop("partitions", None)
+        if isinstance(selection, str):
+            chosen = set(parse_partitions(selection, _MOST_PARTITIONS))
+            here = [partition for partition in here if partition in chosen]
+        return Target(settings, here)
+
+    def _settings(self, *needed: str) -> dict[str, Any]:
+        given = {name: getattr(self, name) for name in _SETTINGS if getattr(self, name) is not None}
+        settings = _from_file(self.config) | given
+        for name in needed:
+            if name not in settings:
+                option = "--" + name.replace("_", "-")
+                raise ConfigurationError(
+                    f"{name} is not given; use {option}, CHANGELOG_STATE_{name.upper()}, or --config FILE"
+                )
+        settings["state_dir"] = Path(settings.get("state_dir") or default_state_dir())
+        return settings
 
 
-def parse_key(text: str, service: StateService) -> Any:
-    """A key as typed: JSON for numbers and several columns, plain text for strings."""
-    types = service.key_types()
-    if types is None or types == ["string"]:
-        return text
-    if types == ["binary"]:
-        return bytes.fromhex(text)
-    try:
-        parsed = json.loads(text)
-    except ValueError as error:
-        raise ConfigurationError(f"key {text!r} is not JSON; this store's keys are {types}") from error
-    return tuple(parsed) if isinstance(parsed, list) else parsed
+_MOST_PARTITIONS = 100_000
+"""More than a topic has: without Kafka it is not known how many there are."""
+_SETTINGS = ("application", "store", "bootstrap_servers", "state_dir", "partitions")
 
 
-def print_json(document: Any) -> None:
-    print(json.dumps(document, default=_plain))
+def with_common_options(
+    command: Callable[..., None] | None = None, *, without: tuple[str, ...] = ()
+) -> Callable[..., Any]:
+    """The command with the fields of ``Common`` as options behind its own ones."""
+    if command is None:
+        return functools.partial(with_common_options, without=without)
+    hints = get_type_hints(Common, include_extras=True)
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    shared = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in fields(Common)
+        if field.name not in without
+    ]
 
+    @functools.wraps(command)
+    def wrapped(**given: Any) -> None:
+        common = Common(**{parameter.name: given.pop(parameter.name) for parameter in shared})
+        command(common, **given)
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, (bytes, bytearray)):
-        return value.hex()
-    raise TypeError(f"not JSON: {type(value).__name__}")
+    parameters = [*(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own), *shared]
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return wrapped
 
 
 def _from_file(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        return tomllib.loads(path.read_text())
+        found = tomllib.loads(path.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"config file cannot be read: {path} ({error})") from error
-
-
-def _partitions(settings: dict[str, Any]) -> int:
-    config = StoreConfig(
-        settings["application"],
-        settings["store"],
-        settings["bootstrap_servers"],
-        1,
-        settings.get("kafka", {}),
-    )
-    with clients.broker_errors(config, f"describe topic {config.changelog_topic}"):
-        found = clients.admin(config).list_topics(config.changelog_topic, timeout=clients.REQUEST_TIMEOUT_SECONDS)
-    partitions = len(found.topics[config.changelog_topic].partitions)
-    if not partitions:
-        raise ChangelogMismatchError(
-            f"there is no changelog topic {config.changelog_topic} on {config.bootstrap_servers}; "
-            "check --application and --store"
+    unknown = sorted(set(found) - SERVICE_SETTINGS)
+    if unknown:
+        raise ConfigurationError(
+            f"config file {path} has {', '.join(unknown)}, which is no setting; known are "
+            + ", ".join(sorted(SERVICE_SETTINGS))
         )
-    return partitions
+    return found

@@ -6,38 +6,28 @@ from typing import Annotated
 
 import typer
 
-from changelog_state.cli.options import (
-    Application,
-    BootstrapServers,
-    Config,
-    Json,
-    StateDir,
-    Store,
-    opened_service,
-    parse_key,
-    print_json,
-)
+from changelog_state.cli.options import Common, with_common_options
+from changelog_state.cli.output import print_json
+from changelog_state.cli.target import parse_key
 
 __all__ = ["scan"]
 
 
+@with_common_options
 def scan(
+    common: Common,
     prefix: Annotated[str | None, typer.Option(help="Only keys that start with this.")] = None,
     start: Annotated[str | None, typer.Option(help="From this key on.")] = None,
     end: Annotated[str | None, typer.Option(help="Up to, not including, this key.")] = None,
     limit: Annotated[int | None, typer.Option(help="At most so many keys.")] = 100,
-    application: Application = None,
-    store: Store = None,
-    bootstrap_servers: BootstrapServers = None,
-    state_dir: StateDir = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """List keys and their state, in order of the keys."""
-    with opened_service(application, store, bootstrap_servers, state_dir, config) as service:
-        lower, first, last = (None if text is None else parse_key(text, service) for text in (prefix, start, end))
-        found = list(service.scan(prefix=lower, start=first, end=last, limit=limit))
-    if as_json:
+    target = common.target()
+    with target.service() as service:
+        types = service.key_types()
+        lower, first, last = (None if text is None else parse_key(text, types) for text in (prefix, start, end))
+        found = list(service.scan(lower, first, last, limit, partitions=target.partitions))
+    if common.as_json:
         print_json([{"key": key, "values": values} for key, values in found])
         return
     for key, values in found:

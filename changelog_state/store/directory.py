@@ -23,7 +23,31 @@ from changelog_state.errors import StateDirectoryError, StoreError
 from changelog_state.store.rocksdb import RocksMemory, RocksStore
 from changelog_state.store.state_store import StateStore
 
-__all__ = ["PartitionDirectory", "StateDirectory"]
+__all__ = ["PartitionDirectory", "StateDirectory", "local_partitions", "partition_path", "size_of", "store_path"]
+
+
+def store_path(state_dir: Path, application: str, store: str) -> Path:
+    return state_dir / "stores" / application / store
+
+
+def partition_path(state_dir: Path, application: str, store: str, partition: int) -> Path:
+    return store_path(state_dir, application, store) / str(partition)
+
+
+def local_partitions(state_dir: Path, application: str, store: str) -> list[int]:
+    """Partitions of which there is anything in this directory, be it damaged or moved aside."""
+    path = store_path(state_dir, application, store)
+    return sorted(int(entry.name) for entry in path.iterdir() if entry.name.isdecimal()) if path.is_dir() else []
+
+
+def size_of(directory: Path) -> tuple[int, int]:
+    """Bytes and number of files. An agent that is running may take files away meanwhile."""
+    sizes = []
+    if directory.is_dir():
+        for entry in directory.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                sizes.append(entry.stat().st_size)
+    return sum(sizes), len(sizes)
 
 
 class PartitionDirectory:
@@ -83,7 +107,7 @@ class StateDirectory:
             self._lock.close()
             raise StateDirectoryError(
                 f"state directory is used by another agent: {self.path} (process {holder}); "
-                "stop that agent, or give this one a state_dir of its own"
+                f"stop that process first (kill {holder}), or use another state_dir"
             ) from error
         self._lock.seek(0)
         self._lock.truncate()
@@ -96,7 +120,7 @@ class StateDirectory:
         return self.path / "spill"
 
     def partition(self, application: str, store: str, partition: int) -> PartitionDirectory:
-        return PartitionDirectory(self.path / "stores" / application / store / str(partition), self.memory)
+        return PartitionDirectory(partition_path(self.path, application, store, partition), self.memory)
 
     def close(self) -> None:
         self._lock.close()

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 from changelog_state.codec.kinds import META
 from changelog_state.config import FORMAT_VERSION
+from changelog_state.errors import ChangelogMismatchError
 
 __all__ = ["META_KEY", "StoreMeta"]
 
@@ -34,4 +35,11 @@ class StoreMeta:
 
     @classmethod
     def decode(cls, data: bytes) -> StoreMeta:
-        return cls(**json.loads(data))
+        """Refuses what a newer version of this library wrote, before its fields surprise anyone."""
+        fields = json.loads(data)
+        if fields["format"] > FORMAT_VERSION:
+            raise ChangelogMismatchError(
+                f"local store has format {fields['format']}, this library knows up to {FORMAT_VERSION}; "
+                "upgrade it here"
+            )
+        return cls(**fields)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
     DBCompressionType,
@@ -82,13 +83,19 @@ class RocksMemory:
 class RocksStore:
     """One partition's database. Every failure becomes a StoreError; damage a CorruptStoreError."""
 
-    def __init__(self, path: Path, memory: RocksMemory | None = None) -> None:
+    def __init__(self, path: Path, memory: RocksMemory | None = None, *, read_only: bool = False) -> None:
         self.path = path
+        self._read_only = read_only
         options = (memory or RocksMemory()).options()
+        access = AccessType.read_write()
+        if read_only:
+            # All files are opened at once and held, so that the view stays whole while their owner deletes some.
+            options.set_max_open_files(-1)
+            access = AccessType.read_only()
         path.mkdir(parents=True, exist_ok=True)
         try:
             # IMPORTANT: without column_families= a reopened database ignores the table options.
-            self._db: Any = Rdict(str(path), options, column_families={"default": options})
+            self._db: Any = Rdict(str(path), options, column_families={"default": options}, access_type=access)
         except Exception as error:
             raise _translated(error, path, "open") from error
         self._closed = False
@@ -181,7 +188,8 @@ class RocksStore:
             return
         self._closed = True
         try:
-            self._db.flush()
+            if not self._read_only:
+                self._db.flush()
             self._db.close()
         except Exception as error:
             # NOTE: closing flushes too, and stays open if it cannot. What was not flushed is in the changelog.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from changelog_state.codec import keys
+from changelog_state.codec import kinds
 from changelog_state.codec.avro import JSON_CODEC, decode_value, encode_value
 from changelog_state.codec.keys import KeyCodec, record_key, split_record_key
 
@@ -39,7 +39,7 @@ def test_the_file_is_about_this_version() -> None:
 
 @pytest.mark.parametrize("kind", FORMAT["kinds"])
 def test_kinds(kind: str) -> None:
-    assert getattr(keys, kind) == bytes.fromhex(FORMAT["kinds"][kind])
+    assert getattr(kinds, kind) == bytes.fromhex(FORMAT["kinds"][kind])
 
 
 @pytest.mark.parametrize("example", FORMAT["keys"], ids=lambda example: example["meaning"])

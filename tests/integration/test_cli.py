@@ -37,6 +37,11 @@ def test_status_get_scan_and_clear(
     assert run("get", "a", "total") == {"key": "a", "values": {"total": 2}}
     assert run("get", "nobody", code=1) == {"key": "nobody", "values": {}}
     assert [found["key"] for found in run("scan", "--prefix", "a")] == ["a"]
+    assert [p["partition"] for p in run("status", "--partitions", "1,3")["partitions"]] == [1, 3]
+    each = [[found["key"] for found in run("scan", "--partitions", str(p))] for p in range(4)]
+    assert sorted(key for keys in each for key in keys) == ["a", "b"]
+    assert "no partition 4" in run("scan", "--partitions", "0-4", code=2)
+    assert "leave partitions out" in run("clear", "--yes", "--partitions", "0", code=2)
 
     arm(faults, "driver.before_commit", "hold")
     held = faults / "driver.before_commit.held"

@@ -66,6 +66,7 @@ def test_every_source_file_is_in_the_wheel(environment: Path) -> None:
 
 def test_command_runs(environment: Path) -> None:
     assert "broker" in run(str(environment / "bin" / "changelog-state"), "--help")
+    assert "verify" in run(str(environment / "bin" / "changelog-restore"), "--help")
 
 
 def python_files(directory: Path) -> set[str]:

@@ -18,7 +18,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("changelog_state.batch_run",),
     ("changelog_state.service",),
     ("changelog_state", "changelog_state.demo"),
-    ("changelog_state.cli", "changelog_state.__main__"),
+    ("changelog_state.cli", "changelog_state.__main__", "restore.cli", "restore.__main__"),
 ]
 
 

@@ -36,6 +36,24 @@ def test_plan(meta: StoreMeta | None, need: Need, start: int) -> None:
     assert plan_partition(meta, LOG, NOW) == PartitionPlan(need, start, 100)
 
 
+@pytest.mark.parametrize("meta", [None, META, replace(META, topic_id="other")])
+def test_a_damaged_store_is_rebuilt_whatever_it_says(meta: StoreMeta | None) -> None:
+    assert plan_partition(meta, LOG, NOW, damaged=True) == PartitionPlan(Need.CORRUPT, 10, 100)
+
+
+def test_a_foreign_marker_matters_only_where_the_store_would_be_used() -> None:
+    assert plan_partition(META, LOG, NOW, foreign=True) == PartitionPlan(Need.FOREIGN, 10, 100)
+    recreated = replace(META, topic_id="other")
+    assert plan_partition(recreated, LOG, NOW, foreign=True).need is Need.OTHER_TOPIC
+
+
+def test_reasons_have_a_short_form_each() -> None:
+    words = [need.word for need in Need]
+    assert len(set(words)) == len(words)
+    assert {"no local store", "behind", "stale", "corrupt", "up to date"} < set(words)
+    assert {"recreated changelog", "outside log", "foreign marker"} < set(words)
+
+
 def test_from_scratch() -> None:
     assert {need for need in Need if not need.from_scratch} == {Need.BEHIND, Need.NOTHING}
 
