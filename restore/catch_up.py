@@ -51,9 +51,11 @@ def catch_up(
     ``own_from``: the first of the caller's own records below ``end``. ``pool``: who does long stretches.
     """
     now_ms = int(time.time() * 1000)
+    damaged = False
     try:
         state = opened or directory.open()
     except CorruptStoreError as error:
+        damaged = True
         moved = directory.move_aside("corrupt")
         logger.error("%s partition %d: %s; moved to %s, rebuilding", config.name, partition, error, moved)
         state = directory.open()
@@ -62,15 +64,14 @@ def catch_up(
             low, high = reader.bounds()
             end = high if end is None else end
             log = LogBounds(topic.topic_id, low, end if own_from is None else own_from, topic.delete_retention_ms)
-            plan = plan_partition(state.meta, log, now_ms)
-            foreign = not plan.need.from_scratch and not marker_stands(reader, state.meta, state.marker, end)
-        if state.meta is not None and (plan.need.from_scratch or foreign):
-            reason = "its marker is not in this log" if foreign else str(plan.need)
-            logger.warning("%s partition %d: local store not used: %s", config.name, partition, reason)
+            plan = plan_partition(state.meta, log, now_ms, damaged=damaged)
+            if not plan.need.from_scratch and not marker_stands(reader, state.meta, state.marker, end):
+                plan = plan_partition(state.meta, log, now_ms, foreign=True)
+        if state.meta is not None and plan.need.from_scratch:
+            logger.warning("%s partition %d: local store not used: %s", config.name, partition, plan.need)
             state.store.close()
             directory.wipe()
             state = directory.open()
-            plan = plan_partition(None, log, now_ms)
         done = replay(
             config,
             partition,

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from changelog_state.changelog import clients
 from changelog_state.config import StoreConfig
-from changelog_state.errors import BrokerUnavailableError
+from changelog_state.errors import BrokerUnavailableError, ChangelogStateError
 
 __all__ = ["ChangelogReader", "PositionOutsideLogError"]
 
@@ -21,8 +21,8 @@ _MOST_READ = 5_000
 _STALLED_SECONDS = 30.0
 
 
-class PositionOutsideLogError(Exception):
-    """The position asked for is not in the log."""
+class PositionOutsideLogError(ChangelogStateError):
+    """The log no longer begins before the position that is read from: whoever plans again sees that."""
 
 
 class ChangelogReader:
@@ -102,7 +102,10 @@ class ChangelogReader:
             if error is None:
                 continue
             if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                raise PositionOutsideLogError(f"{self._where()}: {error.str()}")
+                raise PositionOutsideLogError(
+                    f"{self._where()} lost its beginning while it was read ({error.str()}); try again: the store "
+                    "is then rebuilt from what there is"
+                )
             if not error.retriable() and error.code() not in (
                 KafkaError._TRANSPORT,
                 KafkaError._ALL_BROKERS_DOWN,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from changelog_state.cli.running import run_app
+from changelog_state.light_start import without_pandas
 from restore.cli.clear import clear
 from restore.cli.inspect import inspect
 from restore.cli.plan import plan
@@ -26,4 +27,5 @@ for command in (plan, run, status, verify, inspect, clear):
 
 
 def main() -> None:
+    without_pandas()
     run_app(app, "changelog-restore")
