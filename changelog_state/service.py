@@ -162,6 +162,8 @@ class StateService:
             )
         try:
             spark_bridge.use_drivers_python(df)
+            partitions = self._config.partitions
+            arranging = self._aside().submit(arrange, df, key_columns, partitioning, partitions, order_by)
             context = spark_bridge.query_context(df)
             query = query_id or context.query_id or _OUTSIDE_A_QUERY
             applied = (query, context.run_id or "", batch_id)
@@ -170,7 +172,7 @@ class StateService:
                     f"apply() has already succeeded on store {self._config.name} in batch {batch_id} of query "
                     f"{query}; use another store for a second state in the same batch"
                 )
-            arranged = arrange(df, key_columns, partitioning, self._config.partitions, order_by)
+            arranged = arranging.result()
             if arranged.topic is not None:
                 self._check_source(arranged.topic)
             identity = StoreIdentity.of(self._config, _PARTITIONERS[partitioning], codec.describe())
@@ -223,17 +225,14 @@ class StateService:
             )
 
     def _keep(self, result: DataFrame) -> None:
-        """Free the previous batch's rows; hold on to this one's."""
-        self._free_result()
-        self._result = result
+        """Hold on to this batch's rows; those of the previous one are freed, and nobody needs to wait for it."""
+        previous, self._result = self._result, result
+        if previous is not None:
+            self._aside().submit(_free, previous)
 
     def _free_result(self) -> None:
         if self._result is not None:
-            from py4j.protocol import Py4JError
-
-            # The session may be gone already, and its cache with it.
-            with contextlib.suppress(Py4JError, ConnectionError):
-                self._result.unpersist()
+            _free(self._result)
             self._result = None
 
     # -- reads -------------------------------------------------------------------------------------------
@@ -367,6 +366,14 @@ class StateService:
 
 def _from_settings(settings: dict[str, Any]) -> StateService:
     return StateService(**settings)
+
+
+def _free(result: DataFrame) -> None:
+    from py4j.protocol import Py4JError
+
+    # The session may be gone already, and its cache with it.
+    with contextlib.suppress(Py4JError, ConnectionError):
+        result.unpersist()
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
