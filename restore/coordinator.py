@@ -22,7 +22,7 @@ from changelog_state.errors import (
 from changelog_state.faults import fault_point
 from changelog_state.requests import RequestHeader
 from restore.assignment import AgentView, Held, assign
-from restore.claim_failures import MOST_FAILURES, ClaimFailures, worth_retrying
+from restore.claim_failures import ClaimFailures, worth_retrying
 from restore.listener import RestoreListener
 from restore.waiting import RestoreWait, is_ready, not_ready_text
 
@@ -85,6 +85,28 @@ class Ticket:
     records: int
 
 
+class _Absence:
+    """How long agents have been missing. A replacement may be on its way; none at all is a mistake to hear of."""
+
+    def __init__(self, patience_seconds: float) -> None:
+        self._patience_seconds = patience_seconds
+        self.over()
+
+    def over(self) -> None:
+        self._since: float | None = None
+        self._pause = _PAUSE_SECONDS
+
+    def wait(self) -> bool:
+        """A little longer each time; False when it has been long enough."""
+        now = time.monotonic()
+        self._since = self._since if self._since is not None else now
+        if now - self._since > self._patience_seconds:
+            return False
+        time.sleep(self._pause)
+        self._pause = min(1.0, self._pause * 1.5)
+        return True
+
+
 class Coordinator:
     """One driver's reign over a store, from its epoch on."""
 
@@ -96,6 +118,7 @@ class Coordinator:
         restore_timeout_seconds: float,
         *,
         restore_memory_mb: int = DEFAULT_RESTORE_MEMORY_MB,
+        agent_patience_seconds: float = 30.0,
         listener: RestoreListener | None = None,
         show_progress: bool = False,
     ) -> None:
@@ -104,6 +127,7 @@ class Coordinator:
         self._agents = agents
         self._restore_timeout_seconds = restore_timeout_seconds
         self._restore_memory_mb = restore_memory_mb
+        self._agent_patience_seconds = agent_patience_seconds
         self._listener = listener or RestoreListener()
         self._show_progress = show_progress
         self.control = ControlLog(config, identity)
@@ -129,15 +153,14 @@ class Coordinator:
         deadline = time.monotonic() + limit
         failures = ClaimFailures()
         unavailable: AgentUnavailableError | None = None
-        fruitless = 0
+        absence = _Absence(self._agent_patience_seconds)
         with RestoreWait(self._config.name, self.epoch, self._listener, show=self._show_progress) as wait:
             while True:
                 try:
                     if not self._owners:
-                        fruitless += 1
                         self._plan(wait)
-                    fruitless = 0
                     statuses = self._announce(query, batch, token, wait)
+                    absence.over()
                     missing = [p for p, status in statuses.items() if not is_ready(status, self.epoch)]
                     if missing or wait.begun:
                         wait.saw(statuses.values(), self._owners)
@@ -146,12 +169,11 @@ class Coordinator:
                         return owners, list(statuses.values())
                     self._claim(missing, failures, wait, deadline)
                 except AgentUnavailableError as error:
-                    if fruitless >= MOST_FAILURES:
-                        raise
                     unavailable = error
-                    logger.warning("planning again: %s", error)
                     self._forget_agents()
-                    time.sleep(_PAUSE_SECONDS)
+                    if not absence.wait():
+                        raise
+                    logger.warning("planning again: %s", error)
                 if time.monotonic() > deadline:
                     raise RestoreTimeoutError(self._not_ready(limit, wait, unavailable)) from unavailable
 

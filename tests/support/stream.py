@@ -36,6 +36,13 @@ class Input:
         admin.create_topics([NewTopic(self.topic, partitions, 1)])[self.topic].result(15)
         self._producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
 
+    @classmethod
+    def existing(cls, bootstrap_servers: str, topic: str) -> Input:
+        """To be read only."""
+        found = cls.__new__(cls)
+        found.bootstrap_servers, found.topic = bootstrap_servers, topic
+        return found
+
     def send(self, users: Iterable[str]) -> None:
         for number, user in enumerate(users):
             self._producer.produce(self.topic, key=user, value=str(number))
