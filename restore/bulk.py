@@ -22,7 +22,7 @@ from changelog_state.store.rocksdb import RocksStore
 from changelog_state.store.state_store import StateStore
 from restore.bulk_pool import BulkPool, Event
 
-__all__ = ["BULK_OFFSETS", "bulk_restore", "split"]
+__all__ = ["BULK_OFFSETS", "bulk_restore", "is_long", "split"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,10 +32,15 @@ _MOST_OFFSETS = 2_000_000
 """Of one stretch: what a killed restore may have to read again, per process."""
 
 
-def split(start: int, end: int, processes: int) -> list[tuple[int, int]]:
-    """Stretches of about equal length, oldest first: enough for all processes, and none needlessly short."""
+def is_long(offsets: int) -> bool:
+    """Whether a stretch is worth the bulk way."""
+    return offsets >= BULK_OFFSETS
+
+
+def split(start: int, end: int, wanted: int) -> list[tuple[int, int]]:
+    """So many stretches of about equal length, oldest first; fewer or more if they were very short or long."""
     offsets = end - start
-    count = max(1, min(processes, offsets // BULK_OFFSETS), -(-offsets // _MOST_OFFSETS))
+    count = max(1, min(wanted, offsets // BULK_OFFSETS), -(-offsets // _MOST_OFFSETS))
     borders = [start + offsets * number // count for number in range(count + 1)]
     return list(pairwise(borders))
 
@@ -64,7 +69,7 @@ def bulk_restore(
     for changing in ("position", "marker_offset"):
         del template[changing]
     cancelled = threading.Event()
-    stretches = split(start, end, pool.size)
+    stretches = split(start, end, pool.share())
     inboxes: list[queue.SimpleQueue[Event]] = [queue.SimpleQueue() for _ in stretches]
     progress: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
@@ -92,7 +97,6 @@ def bulk_restore(
 
     with (
         _directory(aside),
-        pool.loading(state.store),
         ThreadPoolExecutor(len(stretches), thread_name_prefix=f"bulk-{partition}") as builders,
     ):
         try:

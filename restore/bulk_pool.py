@@ -15,7 +15,7 @@ from typing import Any
 from changelog_state.errors import ChangelogStateError, error_named
 from changelog_state.store.rocksdb import RocksStore
 
-__all__ = ["BulkPool", "Event"]
+__all__ = ["BulkPool", "Event", "stretches_per_store"]
 
 _LEAST_WORKER_MB = 128
 _MEBIBYTE = 1024 * 1024
@@ -73,6 +73,15 @@ class _Worker:
                 pipe.close()
 
 
+def stretches_per_store(stores: int, workers: int) -> int:
+    """One each if the workers then have equal loads, or many; else enough that none is idle for long at the end."""
+    if stores <= 1:
+        return workers
+    if stores % workers == 0 or stores >= 2 * workers:
+        return 1
+    return -(-2 * workers // stores)
+
+
 class BulkPool:
     """At most as many workers as there are cores, and as the memory allows; started when needed."""
 
@@ -82,7 +91,7 @@ class BulkPool:
         self._idle: list[_Worker] = []
         self._busy: dict[_Worker, threading.Event] = {}
         self._loading: list[RocksStore] = []
-        self._loads = 0
+        self._interested = 0
         self._changed = threading.Condition()
         self._closed = False
 
@@ -112,20 +121,29 @@ class BulkPool:
             worker.run({**job, "memory_bytes": self.worker_bytes}, on_event)
 
     @contextlib.contextmanager
-    def loading(self, store: RocksStore) -> Iterator[None]:
-        """While files are ingested into the store. They are merged when no restore is under way any more: until
-        then the processors have something better to do."""
+    def interest(self, store: RocksStore) -> Iterator[None]:
+        """As long as a store has a long way to go.
+
+        Workers are started at once, as that takes a while. The files that are ingested are merged when no restore
+        is under way any more: until then the processors have something better to do.
+        """
         with self._changed:
+            self._interested += 1
             self._loading.append(store)
-            self._loads += 1
             store.expect_many_files(True)
+            while not self._closed and len(self._idle) + len(self._busy) < self.size:
+                self._idle.append(_Worker())
         try:
             yield
         finally:
             with self._changed:
-                self._loads -= 1
-                while not self._loads and self._loading:
+                self._interested -= 1
+                while not self._interested and self._loading:
                     self._loading.pop().expect_many_files(False)
+
+    def share(self) -> int:
+        """Into how many stretches one store's way should be cut, so that all workers have something to do."""
+        return stretches_per_store(self._interested, self.size)
 
     def cancel(self, cancelled: threading.Event) -> None:
         """End all jobs that were given with this event."""

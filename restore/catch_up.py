@@ -14,8 +14,9 @@ from changelog_state.config import StoreConfig
 from changelog_state.errors import CorruptStoreError, StoreError
 from changelog_state.store.directory import PartitionDirectory
 from changelog_state.store.meta import StoreMeta
+from changelog_state.store.rocksdb import RocksStore
 from changelog_state.store.state_store import StateStore
-from restore.bulk import bulk_restore
+from restore.bulk import bulk_restore, is_long
 from restore.bulk_pool import BulkPool
 from restore.marker_check import marker_stands
 from restore.plan import LogBounds, Need, PartitionPlan, plan_partition
@@ -72,19 +73,20 @@ def catch_up(
             state.store.close()
             directory.wipe()
             state = directory.open()
-        done = replay(
-            config,
-            partition,
-            state,
-            topic_id=topic.topic_id,
-            start=plan.start,
-            end=end,
-            caught_up_ms=now_ms,
-            own_from=own_from,
-            need=str(plan.need),
-            bulk=None if pool is None else _bulk(pool, config, partition, directory),
-            on_progress=on_progress,
-        )
+        with _interest(pool, state, plan):
+            done = replay(
+                config,
+                partition,
+                state,
+                topic_id=topic.topic_id,
+                start=plan.start,
+                end=end,
+                caught_up_ms=now_ms,
+                own_from=own_from,
+                need=str(plan.need),
+                bulk=None if pool is None else _bulk(pool, config, partition, directory),
+                on_progress=on_progress,
+            )
     except BaseException:
         with contextlib.suppress(StoreError):
             state.store.close()
@@ -101,6 +103,15 @@ def catch_up(
             plan.end,
         )
     return CaughtUp(state, plan, done)
+
+
+def _interest(
+    pool: BulkPool | None, state: StateStore, plan: PartitionPlan
+) -> contextlib.AbstractContextManager[None]:
+    if pool is None or not is_long(plan.offsets):
+        return contextlib.nullcontext()
+    assert isinstance(state.store, RocksStore)
+    return pool.interest(state.store)
 
 
 def _bulk(pool: BulkPool, config: StoreConfig, partition: int, directory: PartitionDirectory) -> Bulk:

@@ -20,7 +20,7 @@ from changelog_state.config import StoreConfig
 from changelog_state.faults import fault_point
 from changelog_state.store.meta import StoreMeta
 from changelog_state.store.state_store import StateStore
-from restore.bulk import BULK_OFFSETS
+from restore.bulk import is_long
 
 __all__ = ["Bulk", "LastMarker", "ReplayProgress", "find_last_marker", "replay"]
 
@@ -91,7 +91,7 @@ def replay(
     # A rebuild that is cut short goes on later: what it has read was not older than this.
     meta = state.meta or StoreMeta(topic_id=topic_id, position=start, caught_up_ms=caught_up_ms)
     without_images = end if last is None else min(end, last.marker.begin)
-    if bulk is not None and without_images - start >= BULK_OFFSETS:
+    if bulk is not None and is_long(without_images - start):
         bulk(state, replace(meta, images_begin=None, images_complete=False), start, without_images, tracker.advance)
         assert state.meta is not None
         meta, start = state.meta, without_images

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import restore.bulk
-import restore.replay
 from changelog_state.broker import EmbeddedBroker
 from changelog_state.changelog import clients
 from changelog_state.changelog.record import Claim, Marker
@@ -50,7 +49,6 @@ def pool() -> Iterator[BulkPool]:
 def bulk_from_50(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests have small logs: the bulk way is worth it from 50 offsets on, here and in agents that are started."""
     monkeypatch.setattr(restore.bulk, "BULK_OFFSETS", 50)
-    monkeypatch.setattr(restore.replay, "BULK_OFFSETS", 50)
     monkeypatch.setenv(BULK_OFFSETS, "50")
 
 
@@ -339,7 +337,7 @@ def test_a_full_disk_fails_cleanly_and_goes_on_when_there_is_room(
     pool: BulkPool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(restore.replay, "BULK_OFFSETS", 50)
+    monkeypatch.setattr(restore.bulk, "BULK_OFFSETS", 50)
     workers = pool if way == "bulk" else None
     path = small_disk(24) / "one"
     fill(600, 100_000)

@@ -15,11 +15,10 @@ BULK_OFFSETS = "TEST_BULK_OFFSETS"
 if __name__ == "__main__":
     without_pandas()
     import restore.bulk
-    import restore.replay
     from changelog_state.agent.registry import AgentSettings
     from changelog_state.agent.server import run_agent
 
     if BULK_OFFSETS in os.environ:
-        restore.bulk.BULK_OFFSETS = restore.replay.BULK_OFFSETS = int(os.environ[BULK_OFFSETS])
+        restore.bulk.BULK_OFFSETS = int(os.environ[BULK_OFFSETS])
     logging.basicConfig(level=logging.INFO)
     run_agent(AgentSettings(Path(sys.argv[1]), cache_mb=16, write_buffers_mb=32), exit_with_drivers=True)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restore.bulk import BULK_OFFSETS, split
-from restore.bulk_pool import BulkPool
+from restore.bulk_pool import BulkPool, stretches_per_store
 
 
 @given(st.integers(0, 10**12), st.integers(1, 10**8), st.integers(1, 64))
@@ -36,3 +36,13 @@ def test_workers_share_the_memory() -> None:
         assert pool.size * pool.worker_bytes <= memory_mb * 1024 * 1024
         pool.allow(128)
         assert (pool.size, pool.worker_bytes) == (1, 128 * 1024 * 1024)
+
+
+@given(st.integers(1, 40), st.integers(1, 16))
+def test_workers_have_something_to_do(stores: int, workers: int) -> None:
+    each = stretches_per_store(stores, workers)
+    assert each >= 1
+    jobs = stores * each
+    assert jobs >= workers
+    rounds = -(-jobs // workers)
+    assert rounds * workers <= 1.5 * jobs, "at the end few of them wait for the others"
