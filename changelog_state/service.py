@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from changelog_state.agent.client import AgentClient
-from changelog_state.agent.launcher import find_agent, start_agent
+from changelog_state.agent.launcher import find_agent, start_agent, stop_agent
 from changelog_state.changelog.record import StoreIdentity
 from changelog_state.changelog.topic import Topic, ensure_topics
 from changelog_state.config import DEFAULT_RESTORE_MEMORY_MB, StoreConfig, default_state_dir
@@ -20,6 +20,7 @@ from changelog_state.errors import (
     BatchAlreadyAppliedError,
     BatchRunningError,
     ConfigurationError,
+    FencedError,
     InvalidInputError,
     SourceModeError,
     UnavailableError,
@@ -296,6 +297,7 @@ class StateService:
         """Free what is held; stop the agent if this service started it."""
         with self._lock:
             self._free_result()
+            self._say_farewell()
             self._abdicate()
             if self._executor is not None:
                 self._executor.shutdown()
@@ -303,7 +305,7 @@ class StateService:
             if self._agent is not None:
                 if self._started_agent:
                     try:
-                        self._agent.stop()
+                        stop_agent(self._agent, self._state_dir)
                     except UnavailableError as error:
                         logger.info("agent was gone already: %s", error)
                 self._agent.close()
@@ -333,6 +335,13 @@ class StateService:
                 show_progress=self._settings["show_progress"],
             )
         return self._coordinator
+
+    def _say_farewell(self) -> None:
+        if self._coordinator is not None:
+            try:
+                self._coordinator.control.say_farewell()
+            except (FencedError, UnavailableError) as error:
+                logger.info("no farewell was said: %s", error)  # another driver rules, or nobody is listening
 
     def _abdicate(self) -> None:
         if self._coordinator is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from changelog_state.changelog import clients
+from changelog_state.changelog.control import FAREWELL_KEY
 from changelog_state.changelog.reader import ChangelogReader
 from changelog_state.config import StoreConfig
 
@@ -18,7 +19,12 @@ def has_control_topic(config: StoreConfig) -> bool:
 
 
 def seconds_since_control(config: StoreConfig) -> float | None:
-    """The age of the newest control record: every driver writes one when it comes, and one per batch."""
+    """The age of the newest control record: every driver writes one when it comes, and one per batch.
+
+    None if there is none, or the driver has said farewell.
+    """
     with ChangelogReader(config, config.control_topic, 0) as reader:
         newest = reader.find_last(lambda message: True)
-    return None if newest is None else time.time() - newest.timestamp()[1] / 1000
+    if newest is None or newest.key() == FAREWELL_KEY:
+        return None
+    return float(time.time() - newest.timestamp()[1] / 1000)

@@ -23,8 +23,8 @@ __all__ = [
     "stretches",
 ]
 
-RECORDS_PER_SECOND = 200_000
-BYTES_PER_SECOND = 50_000_000
+RECORDS_PER_SECOND = 400_000
+BYTES_PER_SECOND = 60_000_000
 """What a small machine surely does; what it really does shows when it runs."""
 _SAMPLES = 8
 SAMPLE_RECORDS = 250

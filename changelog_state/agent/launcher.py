@@ -13,14 +13,16 @@ from pathlib import Path
 from changelog_state.agent.client import AgentClient
 from changelog_state.agent.server import AGENT_FILE
 from changelog_state.errors import AgentUnavailableError, StateDirectoryError
+from changelog_state.store.directory import is_held
 
-__all__ = ["WRONG_USE", "find_agent", "start_agent"]
+__all__ = ["WRONG_USE", "find_agent", "start_agent", "stop_agent"]
 
 logger = logging.getLogger(__name__)
 
 WRONG_USE = 2
 """The exit code of a command that was given something it cannot work with."""
 _START_SECONDS = 30.0
+_STOP_SECONDS = 30.0
 _LOG_TAIL_LINES = 15
 _SCRUBBED_PREFIXES = ("SPARK_", "PYSPARK_", "PYTHON_WORKER", "PYTHONHASHSEED", "_PYSPARK")
 
@@ -81,6 +83,17 @@ def start_agent(state_dir: Path) -> AgentClient:
     raise AgentUnavailableError(
         f"no agent came up for {state_dir} within {_START_SECONDS:.0f} s; its log ends:\n{_tail(state_dir)}"
     )
+
+
+def stop_agent(client: AgentClient, state_dir: Path) -> None:
+    """Stop an agent and wait until it has let go of its directory, so that another one can have it at once."""
+    client.stop()
+    deadline = time.monotonic() + _STOP_SECONDS
+    while is_held(state_dir):
+        if time.monotonic() > deadline:
+            logger.warning("the agent of %s is still stopping after %.0f s", state_dir, _STOP_SECONDS)
+            return
+        time.sleep(0.02)
 
 
 def _tail(state_dir: Path, lines: int = _LOG_TAIL_LINES) -> str:

@@ -12,11 +12,12 @@ from changelog_state.changelog.writer import ChangelogWriter, IndeterminateCommi
 from changelog_state.config import StoreConfig
 from changelog_state.errors import BrokerUnavailableError, ChangelogMismatchError, StaleEpochError
 
-__all__ = ["ControlLog", "ControlState", "read_control"]
+__all__ = ["FAREWELL_KEY", "ControlLog", "ControlState", "read_control"]
 
 _EPOCH_KEY = b"epoch"
 _BATCH_KEY = b"batch"
 _PROBE_KEY = b"probe"
+FAREWELL_KEY = b"farewell"
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,10 @@ class ControlLog:
     def forget_batch(self) -> None:
         self._write(_BATCH_KEY, None)
         self.batch = None
+
+    def say_farewell(self) -> None:
+        """This driver has ended in good order: whoever wants to clear the store need not wait."""
+        self._write(FAREWELL_KEY, self.driver.encode())
 
     def _write(self, key: bytes, value: bytes | None) -> None:
         try:

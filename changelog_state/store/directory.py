@@ -23,7 +23,15 @@ from changelog_state.errors import StateDirectoryError, StoreError
 from changelog_state.store.rocksdb import RocksMemory, RocksStore
 from changelog_state.store.state_store import StateStore
 
-__all__ = ["PartitionDirectory", "StateDirectory", "local_partitions", "partition_path", "size_of", "store_path"]
+__all__ = [
+    "PartitionDirectory",
+    "StateDirectory",
+    "is_held",
+    "local_partitions",
+    "partition_path",
+    "size_of",
+    "store_path",
+]
 
 
 def store_path(state_dir: Path, application: str, store: str) -> Path:
@@ -83,6 +91,18 @@ class PartitionDirectory:
             target = target.with_name(f"{target.name.split('.')[0]}.{number}")
         (self.path / "db").rename(target)
         return target
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process has this state directory. Looks only."""
+    try:
+        with open(path / "agent.lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # there is no such directory, or it was never used
+    return False
 
 
 class StateDirectory:

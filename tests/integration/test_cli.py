@@ -22,10 +22,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 def test_status_get_scan_and_clear(
     spark: Any, make_service: Any, broker: Any, application: str, tmp_path: Path, faults: Path
 ) -> None:
-    def run(*words: str, code: int = 0) -> Any:
+    def run(*words: str, code: int = 0, module: str = "changelog_state") -> Any:
         options = ["--application", application, "--store", "totals", "--state-dir", str(tmp_path / "state")]
         options += ["--bootstrap-servers", broker.bootstrap_servers, "--json"]
-        command = [sys.executable, "-m", "changelog_state", *words, *options]
+        command = [sys.executable, "-m", module, *words, *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == code, done.stderr
         return json.loads(done.stdout) if done.stdout else done.stderr
@@ -61,3 +61,10 @@ def test_status_get_scan_and_clear(
     assert service.get("a", "total") == 4
     assert run("clear", "--yes") == {"cleared": 2}
     assert list(service.scan()) == []
+
+    service.apply(frame, 2, count, key="user_id", schema=SCHEMA)
+    assert "is used by another agent" in run("clear", "--changelog", "--yes", "--force", code=2, module="restore")
+    service.close()
+    done = run("clear", "--changelog", "--yes", module="restore")
+    assert len(done["topics"]) == 2, "a driver that has said farewell is no active query"
+    assert len(done["partitions"]) == 4
