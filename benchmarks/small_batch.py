@@ -48,7 +48,7 @@ class Times:
 
 
 def run(bench: Bench, report: Report) -> None:
-    warmup, batches = (5, 20) if bench.quick else (10, 50)
+    warmup, batches = (15, 25) if bench.quick else (20, 60)
     topic = bench.create_topic("small")
     bench.produce(topic, (b"user-%05d" % (n % USERS) for n in range(ROWS * 2 * (warmup + batches))))
     tuned = _measure(bench, topic, warmup)

@@ -803,7 +803,9 @@ def overwrite(path: Path, where: float) -> None:
         file.write(bytes(32))
 
 
-@pytest.mark.parametrize("damage", ["data block", "image block", "manifest", "current", "missing file"])
+@pytest.mark.parametrize(
+    "damage", ["data block", "image block", "manifest", "truncated manifest", "current", "missing file"]
+)
 def test_a_damaged_store_is_moved_aside_and_rebuilt(
     damage: str, make_agent: Any, make_driver: Any, config: StoreConfig, tmp_path: Path
 ) -> None:
@@ -823,6 +825,9 @@ def test_a_damaged_store_is_moved_aside_and_rebuilt(
         path.unlink()
     elif damage == "manifest":
         overwrite(max((directory / "db").glob("MANIFEST-*")), 0.3)
+    elif damage == "truncated manifest":
+        manifest = max((directory / "db").glob("MANIFEST-*"))
+        os.truncate(manifest, manifest.stat().st_size // 2)
     else:
         (directory / "db" / "CURRENT").write_text("MANIFEST-999999\n")
     agent = make_agent()
