@@ -6,19 +6,20 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from changelog_state.agent.claiming import Claimed, claim_partition, renew_claim, written_by_others
+from changelog_state.agent.committing import clear_state, commit_batch
+from changelog_state.agent.key_reading import FoundValues, read_keys
 from changelog_state.agent.messages import StagedWorkLostError
 from changelog_state.agent.phases import Phase, check_move
 from changelog_state.agent.staging import StagedWork, StagingBudget
 from changelog_state.changelog.record import Claim, Marker
 from changelog_state.changelog.topic import Topic
 from changelog_state.changelog.writer import ChangelogWriter, IndeterminateCommitError
-from changelog_state.codec.kinds import DATA, MARKER
 from changelog_state.config import StoreConfig
 from changelog_state.errors import (
     BatchSupersededError,
@@ -32,22 +33,17 @@ from changelog_state.errors import (
 )
 from changelog_state.faults import fault_point
 from changelog_state.requests import RequestHeader
-from changelog_state.store.base import next_prefix
 from changelog_state.store.directory import PartitionDirectory
-from changelog_state.store.meta import StoreMeta
-from changelog_state.store.state_store import Chunk, StateStore
+from changelog_state.store.state_store import StateStore
 from restore.bulk_pool import BulkPool
 from restore.catch_up import catch_up
 from restore.replay import ReplayProgress
 
-__all__ = ["MOST_LISTED_NAMES", "OpenBatch", "Partition"]
+__all__ = ["OpenBatch", "Partition"]
 
 logger = logging.getLogger(__name__)
 
-MOST_LISTED_NAMES = 16
-"""Up to here a key is read by asking for each name; beyond it by scanning what the key has."""
 _FLUSH_AFTER_SECONDS = 600.0
-_CLEAR_CHUNK = 5_000
 
 
 @dataclass(frozen=True)
@@ -181,8 +177,8 @@ class Partition:
                 self._running = False
                 self._drop_staged()
 
-    def get(self, header: RequestHeader, keys: list[bytes]) -> tuple[list[str], list[int], list[int], list[bytes]]:
-        """Values of these keys before the header's batch: (names, row, name index, value)."""
+    def get(self, header: RequestHeader, keys: list[bytes]) -> FoundValues:
+        """Values of these keys before the header's batch."""
         with self._lock, self._failing_with_its_store():
             replaying = self._judge(header)
             assert self._state is not None
@@ -192,38 +188,7 @@ class Partition:
                     f"store {self.config.name} partition {self.number}: the values from before batch {header.batch} "
                     "were compacted away"
                 )
-            names = self._marker.names if self._marker is not None else []
-            if names is None:
-                return self._get_by_scan(keys, replaying)
-            if not names:
-                return [], [], [], []
-            suffixes = [name.encode() for name in names]
-            record_keys = [DATA + key + suffix for key in keys for suffix in suffixes]
-            read = self._state.read_before if replaying else self._state.read
-            found = read(record_keys)
-        width = len(names)
-        if width == 1:
-            rows = [row for row, value in enumerate(found) if value is not None]
-            name_indexes = [0] * len(rows)
-        else:
-            places = [place for place, value in enumerate(found) if value is not None]
-            rows = [place // width for place in places]
-            name_indexes = [place % width for place in places]
-        return names, rows, name_indexes, [value for value in found if value is not None]
-
-    def _get_by_scan(self, keys: list[bytes], replaying: bool) -> tuple[list[str], list[int], list[int], list[bytes]]:
-        assert self._state is not None
-        names: dict[str, int] = {}
-        rows: list[int] = []
-        name_indexes: list[int] = []
-        values: list[bytes] = []
-        for row, key in enumerate(keys):
-            prefix = DATA + key
-            for record_key, value in self._state.scan_prefix(prefix, before=replaying):
-                rows.append(row)
-                name_indexes.append(names.setdefault(record_key[len(prefix) :].decode(), len(names)))
-                values.append(value)
-        return list(names), rows, name_indexes, values
+            return read_keys(self._state, self._marker, keys, before=replaying)
 
     def begin_stage(self, header: RequestHeader) -> StagedWork:
         with self._lock:
@@ -247,9 +212,9 @@ class Partition:
     def commit(self, header: RequestHeader, stage_id: str | None, mutations: bytes) -> dict[str, Any]:
         """The driver says that every task of the batch has succeeded.
 
-        1. Marker = this batch already: nothing is written; the digests tell whether the function repeated itself.
-        2. One Kafka transaction: every mutation, then the marker, which holds the digest of what they replace.
-        3. One local write (or several, position last). If it fails, the partition is closed: the log has it.
+        Marker = this batch already: nothing is written; the digests tell whether the function repeated itself.
+        Else what was staged is committed. If the outcome is not known, or the local write fails, the partition is
+        closed: the log tells the next claim what happened.
         """
         with self._lock:
             if self._judge(header):
@@ -263,99 +228,30 @@ class Partition:
                     f"store {self.config.name} partition {self.number}: staged work {stage_id} is gone; "
                     "the batch runs again"
                 )
+            writer, state = self._owned()
             try:
-                records = self._commit_work(header, work)
+                self._marker = commit_batch(writer, state, header, work, self._marker)
+            except PartitionPoisonedError as error:
+                self._fail(error.__cause__ if isinstance(error.__cause__, Exception) else error)
+                raise
+            except (IndeterminateCommitError, StoreError) as error:
+                self._fail(error)
+                raise
             finally:
                 self._drop_staged()
-            return {"replayed": False, "records": records}
-
-    def _commit_work(self, header: RequestHeader, work: StagedWork) -> int:
-        writer, state, meta = self._owned()
-        begin = meta.position
-        fault_point("commit.before_transaction")
-        in_memory = None if work.spilled else list(work.chunks())
-
-        def chunks() -> Iterable[Chunk]:
-            return work.chunks() if in_memory is None else in_memory
-
-        marker: Marker | None = None
-
-        def last() -> tuple[bytes, bytes]:
-            nonlocal marker
-            marker = Marker(
-                query=header.query,
-                batch=header.batch,
-                epoch=header.epoch,
-                begin=begin,
-                records=work.records,
-                mutations=work.digest(),
-                images=work.images_digest(),
-                names=self._names_with(work.names),
-                time_ms=int(time.time() * 1000),
-            )
-            return MARKER, marker.encode()
-
-        try:
-            offset = writer.write(((chunk.keys, chunk.values) for chunk in chunks()), last, purpose="commit")
-        except (IndeterminateCommitError, StoreError) as error:
-            self._fail(error)
-            raise
-        assert marker is not None
-        meta = replace(
-            meta,
-            position=offset + 1,
-            marker_offset=offset,
-            images_begin=begin,
-            images_complete=True,
-            caught_up_ms=marker.time_ms,
-        )
-        try:
-            fault_point("commit.after_kafka_commit")
-            state.commit(chunks(), marker.encode(), meta)
-        except Exception as error:  # whatever it is: from here on the log knows more than this store
-            self._fail(error)
-            raise PartitionPoisonedError(
-                f"store {self.config.name} partition {self.number}: batch {header.batch} is in the changelog, but "
-                f"the local write failed ({error}); the partition is claimed again"
-            ) from error
-        self._marker = marker
-        self._dirty_since = self._dirty_since or time.monotonic()
-        fault_point("commit.after_local_write")
-        return work.records
+            self._dirty_since = self._dirty_since or time.monotonic()
+            fault_point("commit.after_local_write")
+            return {"replayed": False, "records": work.records}
 
     def clear(self, header_epoch: int) -> int:
         """Delete everything, in the changelog and here, in one transaction; returns how many records."""
         with self._lock:
             if self._phase is not Phase.ACTIVE or header_epoch != self._epoch:
                 raise StaleClaimError(f"store {self.config.name} partition {self.number} is not owned here")
-            writer, state, meta = self._owned()
+            writer, state = self._owned()
             self._drop_batch()
-            cleared = 0
-
-            def tombstones() -> Iterator[tuple[list[bytes], list[bytes | None]]]:
-                nonlocal cleared
-                keys: list[bytes] = []
-                for key, _ in state.store.scan(DATA, next_prefix(DATA)):
-                    keys.append(key)
-                    if len(keys) == _CLEAR_CHUNK:
-                        cleared += len(keys)
-                        yield keys, [None] * len(keys)
-                        keys = []
-                if keys:
-                    cleared += len(keys)
-                    yield keys, [None] * len(keys)
-
             try:
-                offset = writer.write(tombstones(), lambda: (MARKER, None), purpose="clear")
-                state.clear(
-                    replace(
-                        meta,
-                        position=offset + 1,
-                        marker_offset=None,
-                        images_begin=None,
-                        images_complete=False,
-                    )
-                )
+                cleared = clear_state(writer, state)
             except (IndeterminateCommitError, StoreError) as error:
                 self._fail(error)
                 raise
@@ -468,17 +364,10 @@ class Partition:
         marker = self._marker
         return marker is not None and marker.query == header.query and marker.batch == header.batch
 
-    def _owned(self) -> tuple[ChangelogWriter, StateStore, StoreMeta]:
-        if self._claimed is None or self._claimed.state.meta is None:
+    def _owned(self) -> tuple[ChangelogWriter, StateStore]:
+        if self._claimed is None:
             raise StaleClaimError(f"store {self.config.name} partition {self.number} is not owned here")
-        return self._claimed.writer, self._claimed.state, self._claimed.state.meta
-
-    def _names_with(self, added: frozenset[str]) -> list[str] | None:
-        known = self._marker.names if self._marker is not None else []
-        if known is None:
-            return None
-        names = sorted({*known, *added})
-        return names if len(names) <= MOST_LISTED_NAMES else None
+        return self._claimed.writer, self._claimed.state
 
     def _note_progress(self, progress: ReplayProgress) -> None:
         self._progress = progress

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from changelog_state.agent.committing import MOST_LISTED_NAMES
 from changelog_state.agent.messages import StagedWorkLostError
-from changelog_state.agent.partition import MOST_LISTED_NAMES
 from changelog_state.agent.staging import StagingBudget
 from changelog_state.broker import EmbeddedBroker, embedded_broker
 from changelog_state.changelog import reader as reader_module
