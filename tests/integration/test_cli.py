@@ -62,7 +62,9 @@ def test_status_get_scan_and_clear(
     assert run("clear", "--yes") == {"cleared": 2}
     assert list(service.scan()) == []
 
-    service.apply(frame, 2, count, key="user_id", schema=SCHEMA)
+    service.close()
+    service = make_service()
+    service.apply(frame, 0, count, key="user_id", schema=SCHEMA)
     assert "is used by another agent" in run("clear", "--changelog", "--yes", "--force", code=2, module="restore")
     service.close()
     done = run("clear", "--changelog", "--yes", module="restore")
