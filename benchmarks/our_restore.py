@@ -46,7 +46,7 @@ def main(settings: dict[str, Any]) -> None:
     begun = time.perf_counter()
     with BulkPool() as pool, ThreadPoolExecutor(config.partitions) as threads:
         caught_up = list(threads.map(restore, range(config.partitions)))
-    seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - begun
     found = {
         "seconds": seconds,
         "replayed": sum(one.done.records for one in caught_up),

@@ -62,7 +62,7 @@ class ChangelogReader:
         found = self._consumer.position([TopicPartition(self._topic, self._partition)])[0].offset
         return max(int(found), self._last_position)
 
-    def read(self, most: int, timeout_seconds: float = 0.02) -> list[Message]:
+    def read(self, most: int, timeout_seconds: float = 0.005) -> list[Message]:
         """Up to ``most`` records; none if nothing arrives in time. A silent broker is an error after a while.
 
         The client waits for all of ``most``, so the time-out is what reading the last few records of a log costs.
