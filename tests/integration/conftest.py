@@ -49,3 +49,21 @@ def make_driver(config: StoreConfig) -> Iterator[Callable[..., Driver]]:
     yield make
     for driver in made:
         driver.close()
+
+
+@pytest.fixture(scope="module")
+def shared_process(fault_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentProcess]:
+    """One agent for many tests: each has an application of its own, and starting one takes a second."""
+    process = AgentProcess(tmp_path_factory.mktemp("agent") / "state")
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def process(shared_process: AgentProcess, faults: Path) -> AgentProcess:
+    return shared_process
+
+
+@pytest.fixture
+def pair(broker: EmbeddedBroker, application: str) -> StoreConfig:
+    return StoreConfig(application, "totals", broker.bootstrap_servers, 2)
