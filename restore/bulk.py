@@ -6,6 +6,7 @@ import logging
 import queue
 import shutil
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -62,7 +63,8 @@ def bulk_restore(
     1. Workers turn stretches of the log into parts: sorted files, each with the position behind it.
     2. Parts are ingested oldest first, as soon as all older ones are. Each brings data and position at once, so
        that a restore which is cut short goes on behind the last part.
-    ``on_progress`` is given offsets, records and bytes as they are read; if it raises, the workers are stopped.
+    ``on_progress`` is given offsets, records and bytes as they are read, and nothing now and then while there is no
+    news; if it raises, the workers are stopped.
     """
     assert isinstance(state.store, RocksStore)
     template = asdict(meta)
@@ -80,7 +82,7 @@ def bulk_restore(
             "partition": partition,
             "start": lower,
             "end": upper,
-            "directory": str(aside),
+            "directory": str(place),
             "meta": template,
         }
         inbox = inboxes[number]
@@ -96,27 +98,30 @@ def bulk_restore(
             on_progress(event["offsets"], event["records"], event["bytes"])
 
     with (
-        _directory(aside),
+        _directory(aside) as place,
         ThreadPoolExecutor(len(stretches), thread_name_prefix=f"bulk-{partition}") as builders,
     ):
         try:
             for number in range(len(stretches)):
                 builders.submit(build, number)
             for inbox in inboxes:
-                _ingest_parts(state, inbox, report)
+                _ingest_parts(state, inbox, report, lambda: on_progress(0, 0, 0))
             report()
         except BaseException:
             pool.cancel(cancelled)
             raise
 
 
-def _ingest_parts(state: StateStore, inbox: queue.SimpleQueue[Event], report: Callable[[], None]) -> None:
+def _ingest_parts(
+    state: StateStore, inbox: queue.SimpleQueue[Event], report: Callable[[], None], idle: Callable[[], None]
+) -> None:
     store: Any = state.store
     while True:
         report()
         try:
             event = inbox.get(timeout=0.1)
         except queue.Empty:
+            idle()
             continue
         if event["event"] == "done":
             return
@@ -131,16 +136,20 @@ def _ingest_parts(state: StateStore, inbox: queue.SimpleQueue[Event], report: Ca
 
 
 @contextmanager
-def _directory(path: Path) -> Iterator[None]:
-    """An empty directory, removed at the end. What a killed restore left there was never ingested."""
+def _directory(path: Path) -> Iterator[Path]:
+    """An empty directory, removed at the end. What a killed restore left there was never ingested.
+
+    Its name is new: a worker whose parent was killed may still be about to write where that one told it to.
+    """
     shutil.rmtree(path, ignore_errors=True)
+    place = path / uuid.uuid4().hex
     try:
-        path.mkdir(parents=True)
+        place.mkdir(parents=True)
     except OSError as error:
         raise StoreError(
             f"there is no place for the restore's files: {path} ({error.strerror}); check the disk's space"
         ) from error
     try:
-        yield
+        yield place
     finally:
         shutil.rmtree(path, ignore_errors=True)

@@ -28,13 +28,19 @@ class _Worker:
     def __init__(self) -> None:
         self._stopped = False
         root = str(Path(__file__).resolve().parents[1])
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "restore.bulk_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([root, *filter(None, sys.path)])},
-            start_new_session=True,  # Ctrl-C is for the parent, which then ends its workers
-        )
+        try:
+            self._process = subprocess.Popen(
+                # -P: whatever happens to lie in the working directory is none of its modules.
+                [sys.executable, "-P", "-m", "restore.bulk_worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([root, *filter(None, sys.path)])},
+                start_new_session=True,  # Ctrl-C is for the parent, which then ends its workers
+            )
+        except OSError as error:
+            raise ChangelogStateError(
+                f"a restore worker cannot be started ({error}); check the limits on memory and processes"
+            ) from error
 
     def run(self, job: dict[str, Any], on_event: Callable[[Event], None]) -> None:
         assert self._process.stdin is not None
@@ -124,22 +130,25 @@ class BulkPool:
     def interest(self, store: RocksStore) -> Iterator[None]:
         """As long as a store has a long way to go.
 
-        Workers are started at once, as that takes a while. The files that are ingested are merged when no restore
-        is under way any more: until then the processors have something better to do.
+        Workers are started at once, as that takes a while, and end when no restore is under way any more. Then the
+        ingested files are merged too: until then the processors have something better to do.
         """
         with self._changed:
             self._interested += 1
             self._loading.append(store)
-            store.expect_many_files(True)
-            while not self._closed and len(self._idle) + len(self._busy) < self.size:
-                self._idle.append(_Worker())
         try:
+            store.expect_many_files(True)
+            with self._changed:
+                while not self._closed and len(self._idle) + len(self._busy) < self.size:
+                    self._idle.append(_Worker())
             yield
         finally:
             with self._changed:
                 self._interested -= 1
                 while not self._interested and self._loading:
                     self._loading.pop().expect_many_files(False)
+                while not self._interested and self._idle:
+                    self._idle.pop().dispose()
 
     def share(self) -> int:
         """Into how many stretches one store's way should be cut, so that all workers have something to do."""

@@ -41,11 +41,14 @@ def main() -> None:
     # cycle: without the collector the reading is half as fast again.
     gc.disable()
     parent = os.getppid()
+    # Whatever else is printed in this process is no event.
+    events = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
     def emit(**event: Any) -> None:
         if os.getppid() != parent:
             sys.exit(1)  # nobody wants it any more
-        print(json.dumps(event), flush=True)
+        print(json.dumps(event), file=events, flush=True)
 
     for line in sys.stdin:
         try:

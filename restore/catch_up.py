@@ -73,6 +73,7 @@ def catch_up(
             state.store.close()
             directory.wipe()
             state = directory.open()
+        since_ms = state.meta.caught_up_ms if state.meta is not None and not plan.need.from_scratch else now_ms
         with _interest(pool, state, plan):
             done = replay(
                 config,
@@ -87,6 +88,7 @@ def catch_up(
                 bulk=None if pool is None else _bulk(pool, config, partition, directory),
                 on_progress=on_progress,
             )
+        _refuse_if_too_slow(config, topic, partition, since_ms, state, directory)
     except BaseException:
         with contextlib.suppress(StoreError):
             state.store.close()
@@ -103,6 +105,27 @@ def catch_up(
             plan.end,
         )
     return CaughtUp(state, plan, done)
+
+
+def _refuse_if_too_slow(
+    config: StoreConfig,
+    topic: Topic,
+    partition: int,
+    since_ms: int,
+    state: StateStore,
+    directory: PartitionDirectory,
+) -> None:
+    """What was read first may have been deleted since, and the deletion have left the log before it was reached."""
+    took_ms = int(time.time() * 1000) - since_ms
+    if took_ms <= topic.delete_retention_ms:
+        return
+    state.store.close()
+    directory.wipe()
+    raise StoreError(
+        f"{config.name} partition {partition}: the store was brought up to date {took_ms} ms after it last was, but "
+        f"deletions stay readable for delete.retention.ms={topic.delete_retention_ms} only; it is rebuilt from the "
+        "beginning. If that is too slow as well, raise delete.retention.ms"
+    )
 
 
 def _interest(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from changelog_state.changelog.control import verify_identity
 from changelog_state.changelog.reader import ChangelogReader
-from changelog_state.changelog.record import Claim, StoreIdentity, schema_records
+from changelog_state.changelog.record import Claim, schema_records
 from changelog_state.changelog.topic import Topic
 from changelog_state.changelog.writer import ChangelogWriter
 from changelog_state.codec.kinds import CLAIM
@@ -41,16 +40,10 @@ def claim_partition(
     pool: BulkPool,
 ) -> Claimed:
     """
-    1. Verify what earlier claims say this store is.
-    2. Take the transactional id: earlier owners are fenced, their open transactions aborted.
-    3. Commit a claim record. Only now is the end of the log known: nobody else can write behind it.
-    4. Replay up to the claim record.
+    1. Take the transactional id: earlier owners are fenced, their open transactions aborted.
+    2. Commit a claim record. Only now is the end of the log known: nobody else can write behind it.
+    3. Replay up to the claim record.
     """
-    with ChangelogReader(config, config.changelog_topic, partition) as reader:
-        earlier = reader.find_last(lambda message: message.key() == CLAIM)
-    if earlier is not None:
-        recorded = StoreIdentity.from_fields(vars(Claim.decode(earlier.value())))
-        verify_identity(config, recorded, StoreIdentity.from_fields(vars(claim)))
     fault_point("claim.before_fencing")
     writer = ChangelogWriter(
         config,

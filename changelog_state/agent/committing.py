@@ -9,7 +9,7 @@ from dataclasses import replace
 from changelog_state.agent.staging import StagedWork
 from changelog_state.changelog.record import Marker
 from changelog_state.changelog.writer import ChangelogWriter
-from changelog_state.codec.kinds import DATA, MARKER
+from changelog_state.codec.kinds import DATA, MARKER, TIMER
 from changelog_state.errors import PartitionPoisonedError
 from changelog_state.faults import fault_point
 from changelog_state.requests import RequestHeader
@@ -82,7 +82,7 @@ def clear_state(writer: ChangelogWriter, state: StateStore) -> int:
     def tombstones() -> Iterator[tuple[list[bytes], list[bytes | None]]]:
         nonlocal cleared
         keys: list[bytes] = []
-        for key in state.store.scan_keys(DATA, next_prefix(DATA)):
+        for key in (key for kind in (DATA, TIMER) for key in state.store.scan_keys(kind, next_prefix(kind))):
             keys.append(key)
             if len(keys) == _CLEAR_CHUNK:
                 cleared += len(keys)

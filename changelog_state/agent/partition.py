@@ -57,6 +57,10 @@ class OpenBatch:
     driver_pid: int
 
 
+class _DriverWaitingError(Exception):
+    """Raised inside a read's catching up, to end it."""
+
+
 class Partition:
     def __init__(
         self,
@@ -74,6 +78,9 @@ class Partition:
         self._lock = threading.RLock()
         self._claiming = threading.Lock()
         self._stopping = False
+        self._retired = False
+        self._reading = False
+        self._drivers_waiting: set[object] = set()
         self._phase = Phase.CLOSED
         self._epoch = 0
         self._claimed: Claimed | None = None
@@ -90,7 +97,7 @@ class Partition:
 
     def adopt_epoch(self, epoch: int) -> None:
         """A newer driver: whatever was staged or open for an older one is gone."""
-        with self._lock:
+        with self._locked_by_driver():
             if epoch < self._epoch:
                 raise StaleEpochError(
                     f"store {self.config.name} partition {self.number}: a driver with epoch {self._epoch} has "
@@ -106,7 +113,11 @@ class Partition:
             self._claim(topic, claim)
 
     def _claim(self, topic: Topic, claim: Claim) -> None:
-        with self._lock:
+        with self._locked_by_driver():
+            if self._retired:
+                raise StaleClaimError(
+                    f"store {self.config.name} was recreated; partition {self.number} is another one"
+                )
             self.adopt_epoch(claim.epoch)
             if self._phase is Phase.ACTIVE and self._claimed is not None:
                 if self._claimed.epoch == claim.epoch:
@@ -134,8 +145,8 @@ class Partition:
             raise
         with self._lock:
             if claim.epoch < self._epoch:
-                claimed.state.store.close()
-                self._move(Phase.CLOSED)
+                self._state = claimed.state
+                self._give_up()
                 raise StaleEpochError(
                     f"store {self.config.name} partition {self.number}: a driver with epoch {self._epoch} took "
                     f"over while epoch {claim.epoch} was being restored"
@@ -149,13 +160,25 @@ class Partition:
         with self._claiming, self._lock:
             self._stopping = False
             if self._phase in (Phase.ACTIVE, Phase.FOLLOWING):
-                self._close_store()
-                self._move(Phase.CLOSED)
+                self._give_up()
+
+    def retire(self) -> None:
+        """The store was recreated: this object is of the old one, and must not come to life again."""
+        self._retired = True
+        self.release()
+
+    def _give_up(self) -> None:
+        """CLOSED, also if closing fails: what was not flushed is in the changelog."""
+        try:
+            self._close_store()
+        except StoreError as error:
+            logger.error("%s partition %d: %s", self.config.name, self.number, error)
+        self._move(Phase.CLOSED)
 
     def _activate(self, claimed: Claimed) -> None:
-        self._claimed = claimed
-        self._state = claimed.state
         self._marker = Marker.decode(claimed.state.marker) if claimed.state.marker is not None else None
+        self._state = claimed.state
+        self._claimed = claimed
         self._dirty_since = self._dirty_since or time.monotonic()
 
     # -- a batch -----------------------------------------------------------------------------------------
@@ -284,13 +307,21 @@ class Partition:
         if self._phase is Phase.CLOSED:
             self._move(Phase.FOLLOWING)
         opened, self._state = self._state, None
+        self._reading = True
         try:
             self._state = catch_up(
                 self.config, topic, self.number, self._directory, opened, None, self._note_progress, pool=self._pool
             ).state
+        except _DriverWaitingError:
+            self._give_up()
+            raise StaleClaimError(
+                f"store {self.config.name} partition {self.number} is being restored for a driver; read again later"
+            ) from None
         except Exception as error:
             self._fail(error)
             raise
+        finally:
+            self._reading = False
         self._marker = Marker.decode(self._state.marker) if self._state.marker is not None else None
         return self._state
 
@@ -371,8 +402,19 @@ class Partition:
 
     def _note_progress(self, progress: ReplayProgress) -> None:
         self._progress = progress
+        if self._reading and self._drivers_waiting:
+            raise _DriverWaitingError
         if self._stopping:
             raise StaleClaimError(f"store {self.config.name} partition {self.number} was released")
+
+    @contextmanager
+    def _locked_by_driver(self) -> Iterator[None]:
+        """The lock, for a driver: a read that is catching up under it ends at its next step, and leaves the rest."""
+        waiting = object()
+        self._drivers_waiting.add(waiting)
+        with self._lock:
+            self._drivers_waiting.discard(waiting)
+            yield
 
     @contextmanager
     def _failing_with_its_store(self) -> Iterator[None]:
@@ -395,10 +437,10 @@ class Partition:
             self._close_store()
         except StoreError as close_error:
             logger.error("%s partition %d: closing failed too: %s", self.config.name, self.number, close_error)
+        self._move(Phase.FAILED)
         if isinstance(error, CorruptStoreError) and self._directory.exists():
             moved = self._directory.move_aside("corrupt")
             logger.error("%s partition %d: moved to %s", self.config.name, self.number, moved)
-        self._move(Phase.FAILED)
 
     def _close_store(self) -> None:
         self._drop_batch()

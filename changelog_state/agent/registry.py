@@ -18,11 +18,11 @@ from typing import Any
 from changelog_state.agent.claim_jobs import ClaimJobs
 from changelog_state.agent.partition import OpenBatch, Partition
 from changelog_state.agent.staging import StagingBudget
-from changelog_state.changelog.control import read_control
+from changelog_state.changelog.control import read_control, verify_identity
 from changelog_state.changelog.record import Claim, StoreIdentity
 from changelog_state.changelog.topic import Topic, lookup_topic
 from changelog_state.config import StoreConfig
-from changelog_state.errors import ChangelogMismatchError, StaleClaimError, StaleEpochError
+from changelog_state.errors import ChangelogMismatchError, StaleClaimError, StaleEpochError, StoreError
 from changelog_state.requests import RequestHeader
 from changelog_state.store.directory import StateDirectory
 from changelog_state.store.rocksdb import RocksMemory
@@ -97,7 +97,7 @@ class Registry:
         host = self._host(config)
         self._pool.allow(restore_memory_mb)
         if not all(self._claims.is_pending(host.partitions[number], epoch) for number in numbers):
-            self._refuse_replaced_driver(config, epoch)
+            self._check_control(config, identity, epoch)
             topic = self._topic(host, refresh=True)
         else:
             topic = self._topic(host)
@@ -112,8 +112,11 @@ class Registry:
         return self.statuses(config)
 
     @staticmethod
-    def _refuse_replaced_driver(config: StoreConfig, epoch: int) -> None:
+    def _check_control(config: StoreConfig, identity: StoreIdentity, epoch: int) -> None:
+        """No newer driver, and the store is what it is asked for as."""
         newest = read_control(config).epoch
+        if newest is not None:
+            verify_identity(config, StoreIdentity.from_fields(vars(newest)), identity)
         if newest is not None and newest.epoch > epoch:
             raise StaleEpochError(
                 f"store {config.name}: a driver with epoch {newest.epoch} has taken over from epoch {epoch}; "
@@ -131,19 +134,26 @@ class Registry:
         host = self._host(config)
         numbers = list(numbers)
         try:
-            self._open_all(host, batch, numbers)
+            opened = self._open_all(host, batch, numbers)
         except StaleEpochError:
             # A recreated store counts its epochs from 1 again, and is not the one that this agent has known.
             if not self._was_recreated(host):
                 raise
-            self._open_all(host, batch, numbers)
-        return self.statuses(config)
+            opened = self._open_all(host, batch, numbers)
+        # One that has become ready since does not know the batch yet: its time is the next request.
+        return [
+            status if status["partition"] in opened else {**status, "epoch": None} for status in self.statuses(config)
+        ]
 
     @staticmethod
-    def _open_all(host: _Host, batch: OpenBatch, numbers: Iterable[int]) -> None:
+    def _open_all(host: _Host, batch: OpenBatch, numbers: Iterable[int]) -> set[int]:
+        """Those that are ready, and know the batch now."""
+        opened = set()
         for number in numbers:
             host.partitions[number].adopt_epoch(batch.epoch)
-            host.partitions[number].open_batch(batch)
+            if host.partitions[number].open_batch(batch):
+                opened.add(number)
+        return opened
 
     def close_batch(self, config: StoreConfig, token: str) -> None:
         for partition in self._host(config).partitions.values():
@@ -186,7 +196,11 @@ class Registry:
         self._stopping.set()
         self._claims.stop()
         for host in list(self._hosts.values()):
-            self.release(host.config)
+            for partition in host.partitions.values():
+                try:
+                    partition.release()
+                except StoreError as error:
+                    logger.error("%s partition %d: %s", host.config.name, partition.number, error)
         self._claims.join()
         self._pool.close()
         self._directory.close()
@@ -235,7 +249,7 @@ class Registry:
                 if host.topic is not None and host.topic.topic_id != topic.topic_id:
                     logger.warning("%s: the changelog was recreated; local stores are rebuilt", host.config.name)
                     for partition in host.partitions.values():
-                        partition.release()
+                        partition.retire()
                     host.partitions = self._partitions(host.config)
                 host.topic = topic
             return host.topic

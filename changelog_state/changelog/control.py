@@ -18,6 +18,7 @@ _EPOCH_KEY = b"epoch"
 _BATCH_KEY = b"batch"
 _PROBE_KEY = b"probe"
 FAREWELL_KEY = b"farewell"
+_FAREWELL_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,11 @@ class ControlLog:
 
     def say_farewell(self) -> None:
         """This driver has ended in good order: whoever wants to clear the store need not wait."""
-        self._write(FAREWELL_KEY, self.driver.encode())
+        self._write(FAREWELL_KEY, self.driver.encode(), _FAREWELL_SECONDS)
 
-    def _write(self, key: bytes, value: bytes | None) -> None:
+    def _write(self, key: bytes, value: bytes | None, patience_seconds: float | None = None) -> None:
         try:
-            self._writer.write((), lambda: (key, value), purpose="control")
+            self._writer.write((), lambda: (key, value), purpose="control", patience_seconds=patience_seconds)
         except IndeterminateCommitError as error:
             if error.fenced:
                 raise StaleEpochError(

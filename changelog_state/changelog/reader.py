@@ -19,6 +19,7 @@ _FIRST_WINDOW = 64
 _FIRST_READ = 100
 _MOST_READ = 5_000
 _STALLED_SECONDS = 30.0
+_SETTLE_SECONDS = 0.1
 
 
 class PositionOutsideLogError(ChangelogStateError):
@@ -33,6 +34,7 @@ class ChangelogReader:
         self._topic = topic
         self._partition = partition
         self._consumer: Consumer = clients.consumer(config, queue_mb=queue_mb)
+        self._was_assigned = False
 
     def __enter__(self) -> ChangelogReader:
         return self
@@ -56,9 +58,15 @@ class ChangelogReader:
         self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
         self._moved = time.monotonic()
         self._last_position = offset
+        # NOTE: the client takes an assignment over in another thread, and may until then tell the position of the
+        # one before. It is believed from the first record on, or after a while if there is none.
+        self._believe_from = self._moved + (_SETTLE_SECONDS if self._was_assigned else 0.0)
+        self._was_assigned = True
 
     def position(self) -> int:
         """The next offset to be read; passes gaps and transaction markers."""
+        if time.monotonic() < self._believe_from:
+            return self._last_position
         found = self._consumer.position([TopicPartition(self._topic, self._partition)])[0].offset
         return max(int(found), self._last_position)
 
@@ -74,6 +82,7 @@ class ChangelogReader:
         if messages:
             self._last_position = messages[-1].offset() + 1
             self._moved = time.monotonic()
+            self._believe_from = 0.0
         elif self.position() > self._last_position:
             self._last_position = self.position()
             self._moved = time.monotonic()

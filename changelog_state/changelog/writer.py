@@ -53,7 +53,12 @@ class ChangelogWriter:
         self._producer: Producer = clients.transactional_producer(config, transactional_id, largest_record_bytes)
 
     def write(
-        self, chunks: Iterable[Records], last: Callable[[], tuple[bytes, bytes | None]], *, purpose: str
+        self,
+        chunks: Iterable[Records],
+        last: Callable[[], tuple[bytes, bytes | None]],
+        *,
+        purpose: str,
+        patience_seconds: float | None = None,
     ) -> int:
         """Write chunks of (keys, values), then ``last()``, in one transaction; returns the last one's offset.
 
@@ -63,6 +68,7 @@ class ChangelogWriter:
         3. Commit. Any error from here on is indeterminate.
         ``purpose`` names the fault points on the way.
         """
+        patience_seconds = _COMMIT_SECONDS if patience_seconds is None else patience_seconds
         reports = _DeliveryReports()
         expected = 0
         try:
@@ -76,21 +82,21 @@ class ChangelogWriter:
                 self._topic, key=key, value=value, partition=self._partition, on_delivery=reports.last
             )
             expected += 1
-            self._producer.flush(_COMMIT_SECONDS)
+            self._producer.flush(patience_seconds)
             self._check_delivered(reports, expected)
             fault_point(f"{purpose}.before_kafka_commit")
-            self._producer.commit_transaction(_COMMIT_SECONDS)
+            self._producer.commit_transaction(patience_seconds)
         except KafkaException as error:
-            raise self._failed(error) from error
+            raise self._failed(error, patience_seconds) from error
         except SystemError as error:
             # NOTE: the client raises a fatal error (being fenced is one) while it calls the delivery reports, and
             # the interpreter makes this of it.
             if not isinstance(error.__cause__, KafkaException):
-                self._abort()
+                self._abort(patience_seconds)
                 raise
-            raise self._failed(error.__cause__) from error
+            raise self._failed(error.__cause__, patience_seconds) from error
         except BaseException:
-            self._abort()
+            self._abort(patience_seconds)
             raise
         return reports.last_offset
 
@@ -125,20 +131,20 @@ class ChangelogWriter:
                 "is something else writing to this changelog?"
             )
 
-    def _failed(self, error: KafkaException) -> ChangelogStateError:
+    def _failed(self, error: KafkaException, patience_seconds: float) -> ChangelogStateError:
         """Leave no transaction open if that can be helped, and say what happened."""
         cause = error.args[0]
         if not cause.fatal():
-            self._abort()
+            self._abort(patience_seconds)
         if cause.code() in _TOO_LARGE:
             return self._too_large(None)
         reason = clients.translated(error, self._config, f"write a transaction to {self._where()}")
         return IndeterminateCommitError(str(reason), fenced=cause.code() in _FENCED)
 
-    def _abort(self) -> None:
+    def _abort(self, patience_seconds: float) -> None:
         # Whoever claims the partition next aborts what is open, so a failure here changes nothing.
         try:
-            self._producer.abort_transaction(_COMMIT_SECONDS)
+            self._producer.abort_transaction(patience_seconds)
         except KafkaException as error:
             logger.info("%s: abort failed: %s", self._where(), error)
 

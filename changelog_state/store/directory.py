@@ -93,6 +93,18 @@ class PartitionDirectory:
         return target
 
 
+def _lock(file: IO[str]) -> None:
+    """Once more after a moment: whoever only looks (``is_held``) has it for an instant."""
+    for last in (False, False, True):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if last:
+                raise
+            time.sleep(0.05)
+
+
 def is_held(path: Path) -> bool:
     """Whether a process has this state directory. Looks only."""
     try:
@@ -120,7 +132,7 @@ class StateDirectory:
                 "give another state_dir, or make it writable for this user"
             ) from error
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self._lock)
         except OSError as error:
             self._lock.seek(0)
             holder = self._lock.read().strip() or "unknown"

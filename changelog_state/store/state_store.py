@@ -66,13 +66,12 @@ class StateStore:
     def commit(self, chunks: Iterable[Chunk], marker: bytes, meta: StoreMeta) -> None:
         """Write one batch that the changelog already holds.
 
-        1. Images of earlier batches go: the changelog has passed the point where they could be asked for.
-        2. Each chunk: data, and what it replaces.
-        3. With the last chunk: marker, position, catch-up time.
+        1. Each chunk: data, and what it replaces.
+        2. With the last chunk: marker, position, catch-up time; and the images of earlier batches go, which until
+           then belong to the marker that stands.
         """
         assert meta.images_begin is not None
         batch = self.store.batch()
-        batch.delete_range(IMAGE, image_prefix(meta.images_begin))
         first = True
         for chunk in chunks:
             if not first:
@@ -87,6 +86,7 @@ class StateStore:
                 else:
                     put(key, value)
             put(image_key(meta.images_begin, chunk.keys[0]), chunk.images)
+        batch.delete_range(IMAGE, image_prefix(meta.images_begin))
         batch.put(MARKER, marker)
         batch.put(META_KEY, meta.encode())
         self.store.write(batch)
