@@ -21,6 +21,7 @@ UV_SYNC := env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=$(VENV) UV_PYTHON_DOWNLOADS
 
 # What people may set: make test ARGS="-k broker", make bench BENCH=restore QUICK=1, make PYTHON=python3.12
 ARGS  ?=
+JOBS  ?= 2
 BENCH ?=
 QUICK ?=
 PYTHON ?=
@@ -35,8 +36,8 @@ demo: setup ## Run the demo: a real Kafka, a Spark stream with state, three kill
 	@$(BIN)/changelog-state demo $(ARGS)
 
 .PHONY: test
-test: setup ## Run all tests; ARGS="-k broker" or ARGS=tests/unit for some
-	@$(BIN)/python -m pytest -q $(ARGS)
+test: setup ## Run all tests; ARGS="-k broker" or ARGS=tests/unit for some, JOBS=0 for one process
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: check
 check: $(DONE)/packages ## Check style and types

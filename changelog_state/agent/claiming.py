@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from changelog_state.changelog.control import read_control, verify_identity
 from changelog_state.changelog.reader import ChangelogReader
-from changelog_state.changelog.record import Claim, schema_records
+from changelog_state.changelog.record import Claim, StoreIdentity, schema_records
 from changelog_state.changelog.topic import Topic
 from changelog_state.changelog.writer import ChangelogWriter
 from changelog_state.codec.kinds import CLAIM
@@ -19,6 +20,8 @@ from restore.catch_up import catch_up
 from restore.replay import ReplayProgress
 
 __all__ = ["Claimed", "claim_partition", "renew_claim", "written_by_others"]
+
+_NEAR_OFFSETS = 20_000
 
 
 @dataclass
@@ -40,10 +43,14 @@ def claim_partition(
     pool: BulkPool,
 ) -> Claimed:
     """
-    1. Take the transactional id: earlier owners are fenced, their open transactions aborted.
-    2. Commit a claim record. Only now is the end of the log known: nobody else can write behind it.
-    3. Replay up to the claim record.
+    1. Verify what the store was made as.
+    2. Take the transactional id: earlier owners are fenced, their open transactions aborted.
+    3. Commit a claim record. Only now is the end of the log known: nobody else can write behind it.
+    4. Replay up to the claim record.
     """
+    recorded = _recorded_identity(config, partition)
+    if recorded is not None:
+        verify_identity(config, recorded, StoreIdentity.from_fields(vars(claim)))
     fault_point("claim.before_fencing")
     writer = ChangelogWriter(
         config,
@@ -67,6 +74,16 @@ def claim_partition(
         pool=pool,
     )
     return Claimed(writer, caught_up.state, claim_offset, claim.epoch)
+
+
+def _recorded_identity(config: StoreConfig, partition: int) -> StoreIdentity | None:
+    """By the last claim, if it is near; else by the last epoch: an owner may have written much since its claim."""
+    with ChangelogReader(config, config.changelog_topic, partition) as reader:
+        earlier = reader.find_last(lambda message: message.key() == CLAIM, most_offsets=_NEAR_OFFSETS)
+    if earlier is not None:
+        return StoreIdentity.from_fields(vars(Claim.decode(earlier.value())))
+    epoch = read_control(config).epoch
+    return None if epoch is None else StoreIdentity.from_fields(vars(epoch))
 
 
 def renew_claim(claimed: Claimed, claim: Claim) -> Claimed:

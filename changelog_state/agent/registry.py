@@ -18,7 +18,7 @@ from typing import Any
 from changelog_state.agent.claim_jobs import ClaimJobs
 from changelog_state.agent.partition import OpenBatch, Partition
 from changelog_state.agent.staging import StagingBudget
-from changelog_state.changelog.control import read_control, verify_identity
+from changelog_state.changelog.control import read_control
 from changelog_state.changelog.record import Claim, StoreIdentity
 from changelog_state.changelog.topic import Topic, lookup_topic
 from changelog_state.config import StoreConfig
@@ -97,7 +97,7 @@ class Registry:
         host = self._host(config)
         self._pool.allow(restore_memory_mb)
         if not all(self._claims.is_pending(host.partitions[number], epoch) for number in numbers):
-            self._check_control(config, identity, epoch)
+            self._refuse_replaced_driver(config, epoch)
             topic = self._topic(host, refresh=True)
         else:
             topic = self._topic(host)
@@ -112,11 +112,8 @@ class Registry:
         return self.statuses(config)
 
     @staticmethod
-    def _check_control(config: StoreConfig, identity: StoreIdentity, epoch: int) -> None:
-        """No newer driver, and the store is what it is asked for as."""
+    def _refuse_replaced_driver(config: StoreConfig, epoch: int) -> None:
         newest = read_control(config).epoch
-        if newest is not None:
-            verify_identity(config, StoreIdentity.from_fields(vars(newest)), identity)
         if newest is not None and newest.epoch > epoch:
             raise StaleEpochError(
                 f"store {config.name}: a driver with epoch {newest.epoch} has taken over from epoch {epoch}; "

@@ -131,10 +131,16 @@ class ChangelogReader:
                 f"{_STALLED_SECONDS:.0f} s, at offset {self._last_position}; check the broker"
             )
 
-    def find_last(self, wanted: Callable[[Message], bool], end: int | None = None) -> Message | None:
-        """The last record below ``end`` that is wanted, looked for backwards in growing windows."""
+    def find_last(
+        self, wanted: Callable[[Message], bool], end: int | None = None, most_offsets: int | None = None
+    ) -> Message | None:
+        """The last record below ``end`` that is wanted, looked for backwards in growing windows.
+
+        ``most_offsets``: how far to look; without it, to the log's beginning.
+        """
         low, high = self.bounds()
         end = high if end is None else end
+        low = low if most_offsets is None else max(low, end - most_offsets)
         window = _FIRST_WINDOW
         upper = end
         while upper > low:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from changelog_state.errors import CorruptStoreError
 from changelog_state.store.rocksdb import RocksMemory, RocksStore
+from changelog_state.store.seal import check_seal
 from changelog_state.store.state_store import StateStore
 
 __all__ = ["offline_view"]
@@ -37,6 +38,7 @@ def offline_view(path: Path) -> Iterator[StateStore | None]:
             raise CorruptStoreError(f"local store is damaged: {database} (its file CURRENT is missing)")
         yield None
         return
+    check_seal(database)
     with tempfile.TemporaryDirectory(prefix="changelog-state-view-") as temporary:
         state = _opened(database, Path(temporary))
         try:

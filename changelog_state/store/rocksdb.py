@@ -29,6 +29,7 @@ from rocksdict import (
 
 from changelog_state.errors import CorruptStoreError, StoreError
 from changelog_state.store.base import Batch
+from changelog_state.store.seal import break_seal, check_seal, write_seal
 
 __all__ = ["RocksMemory", "RocksStore"]
 
@@ -93,6 +94,11 @@ class RocksStore:
             options.set_max_open_files(-1)
             access = AccessType.read_only()
         path.mkdir(parents=True, exist_ok=True)
+        if not read_only:
+            try:
+                check_seal(path)
+            finally:
+                break_seal(path)
         try:
             # IMPORTANT: without column_families= a reopened database ignores the table options.
             self._db: Any = Rdict(str(path), options, column_families={"default": options}, access_type=access)
@@ -195,6 +201,11 @@ class RocksStore:
             # NOTE: closing flushes too, and stays open if it cannot. What was not flushed is in the changelog.
             self._db = None
             raise _translated(error, self.path, "close") from error
+        if not self._read_only:
+            try:
+                write_seal(self.path)
+            except OSError as error:
+                logger.warning("%s is closed, but not sealed: %s", self.path, error)
 
     def size_bytes(self) -> int:
         """Roughly what the store holds on disk and in write buffers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,7 @@ import pytest
 
 from changelog_state.codec.kinds import CLAIM
 from changelog_state.config import StoreConfig
-from changelog_state.errors import (
-    BatchSupersededError,
-    ChangelogStateError,
-    StaleEpochError,
-)
+from changelog_state.errors import BatchSupersededError, ChangelogStateError, StaleClaimError, StaleEpochError
 from changelog_state.faults import arm
 from restore.coordinator import BatchLostError
 from tests.support.driver import (
@@ -240,3 +237,38 @@ def test_a_new_driver_that_comes_during_a_restore(
     model = Model()
     model.run(FIRST)
     assert new.run(1, SECOND) == model.run(SECOND)
+
+
+def test_a_read_that_is_catching_up_gives_way_to_a_driver(
+    make_agent: Any, make_driver: Any, config: StoreConfig, faults: Path
+) -> None:
+    """A look at the state may start a long rebuild; a batch must not wait for it, nor take the agent for dead."""
+    first, second, model = make_agent("first"), make_agent("second"), Model()
+    assert make_driver(first).run(0, FIRST) == model.run(FIRST)
+    heir = make_driver(second)
+    arm(faults, "replay.between_chunks", "hold")
+    held = faults / "replay.between_chunks.held"
+    with ThreadPoolExecutor(2) as pool:
+        reading = pool.submit(dump, second.client, config)
+        until(held.exists, "the read is catching up")
+        batch = pool.submit(heir.run, 1, SECOND)
+        until(lambda: second.partition(config)._drivers_waiting, "the driver wants the partition")
+        held.unlink()
+        with pytest.raises(StaleClaimError, match="read again later"):
+            reading.result(WAIT_SECONDS)
+        assert batch.result(WAIT_SECONDS) == model.run(SECOND)
+    assert dump(second.client, config) == model.entries
+
+
+def test_a_partition_that_becomes_ready_too_late_is_told_of_the_batch(
+    agent: LocalAgent, make_driver: Any, config: StoreConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not ready when it was its turn, ready when the statuses are taken: the gate must not open on that."""
+    driver, model = make_driver(agent), Model()
+    assert driver.run(0, FIRST) == model.run(FIRST)
+    partition = agent.partition(config)
+    told = partition.open_batch
+    answers = iter([False])
+    monkeypatch.setattr(partition, "open_batch", lambda batch: next(answers, None) is None and told(batch))
+    assert driver.run(1, SECOND) == model.run(SECOND)
+    assert next(answers, None) is None

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from changelog_state.changelog import reader as reader_module
-from changelog_state.changelog.topic import delete_topics
+from changelog_state.changelog.topic import delete_topics, lookup_topic
 from changelog_state.codec.keys import record_key
 from changelog_state.codec.kinds import DATA, MARKER
 from changelog_state.config import StoreConfig
-from changelog_state.errors import (
-    CorruptStoreError,
-)
+from changelog_state.errors import CorruptStoreError, StoreError
 from changelog_state.faults import arm
+from changelog_state.store.directory import PartitionDirectory
+from changelog_state.store.rocksdb import RocksMemory, RocksStore
+from restore.catch_up import catch_up
 from tests.support.driver import (
     CODEC,
     Event,
@@ -250,3 +252,40 @@ def test_a_claim_that_fails_leaves_nothing_locked(
         [status] = agent.client.claim(config, identity_of(config), driver.epoch, [0], WAIT_SECONDS)
         assert status["phase"] == "ACTIVE"
         assert driver.dump(agent.client) == model.entries
+
+
+def test_a_store_that_cannot_be_closed_is_given_up_all_the_same(
+    agent: LocalAgent, make_driver: Any, config: StoreConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk shows when buffers are flushed; the partition must not stay in between for ever."""
+    model = Model()
+    assert make_driver(agent).run(0, FIRST) == model.run(FIRST)
+    closing = RocksStore.close
+
+    def fail(store: RocksStore) -> None:
+        closing(store)
+        raise StoreError("no space left")
+
+    monkeypatch.setattr(RocksStore, "close", fail)
+    agent.client.release(config)
+    assert agent.client.status(config)[0]["phase"] == "CLOSED"
+    monkeypatch.undo()
+    assert make_driver(agent).run(1, SECOND) == model.run(SECOND)
+
+
+def test_a_replay_that_outlasts_the_deletions_is_not_believed(
+    make_agent: Any, make_driver: Any, config: StoreConfig, tmp_path: Path
+) -> None:
+    """What it read first may be deleted by now, and the deletion gone from the log before the replay got there."""
+    make_driver(make_agent()).run(0, FIRST)
+    topic = lookup_topic(config)
+    assert topic is not None
+    impatient = replace(topic, settings={**topic.settings, "delete.retention.ms": "0"})
+    directory = PartitionDirectory(tmp_path / "copy", RocksMemory(8, 8))
+    arguments = (0, directory, None, None, lambda progress: None)
+    with pytest.raises(StoreError, match="raise delete.retention.ms"):
+        catch_up(config, impatient, *arguments)
+    assert not directory.exists(), "nothing is left that could be gone on from"
+    caught_up = catch_up(config, topic, *arguments)
+    assert caught_up.plan.need == "no local store"
+    caught_up.state.store.close()
