@@ -172,6 +172,23 @@ def test_the_first_image_stays(state: StateStore) -> None:
     assert again.images_digest(20) == digest.digest()
 
 
+def test_images_stay_as_long_as_their_marker(state: StateStore) -> None:
+    """A commit that is cut short leaves the marker before it: that one's images must be whole still."""
+    commit(state, FIRST, 10)
+    whole = state.images_digest(10)
+    chunks = chunked(state, SECOND, 2)
+
+    def cut() -> Iterator[Chunk]:
+        yield from chunks[:2]
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        state.commit(cut(), b"second", meta_at(30, 20))
+    again = StateStore(state.store)
+    assert again.marker == b"marker"
+    assert again.images_digest(10) == whole != EMPTY_DIGEST
+
+
 def test_a_crash_between_chunks_of_a_commit(tmp_path: Path, faults: Path) -> None:
     """The named place between two parts: data and image of a key are in the same one."""
     state = StateStore(MemoryStore())
