@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
-from changelog_state.agent.claiming import Claimed, claim_partition, renew_claim, written_by_others
+from changelog_state.agent.batch_desk import BatchDesk, OpenBatch
+from changelog_state.agent.claiming import Claimed, claim_partition, log_end, renew_claim, written_by_others
 from changelog_state.agent.committing import clear_state, commit_batch
 from changelog_state.agent.key_reading import FoundValues, read_keys
 from changelog_state.agent.messages import StagedWorkLostError
 from changelog_state.agent.phases import Phase, check_move
 from changelog_state.agent.staging import StagedWork, StagingBudget
+from changelog_state.agent.tail import Tail
 from changelog_state.changelog.record import Claim, Marker
 from changelog_state.changelog.topic import Topic
 from changelog_state.changelog.writer import ChangelogWriter, IndeterminateCommitError
@@ -39,22 +40,12 @@ from restore.bulk_pool import BulkPool
 from restore.catch_up import catch_up
 from restore.replay import ReplayProgress
 
-__all__ = ["OpenBatch", "Partition"]
+__all__ = ["Partition"]
 
 logger = logging.getLogger(__name__)
 
 _FLUSH_AFTER_SECONDS = 600.0
-
-
-@dataclass(frozen=True)
-class OpenBatch:
-    """What the driver's gate announced: only requests with this token are served."""
-
-    query: str
-    batch: int
-    epoch: int
-    token: str
-    driver_pid: int
+_FRESH_SECONDS = 10.0
 
 
 class _DriverWaitingError(Exception):
@@ -69,12 +60,13 @@ class Partition:
         directory: PartitionDirectory,
         budget: StagingBudget,
         pool: BulkPool,
+        is_driver_alive: Callable[[str], bool],
     ) -> None:
         self.config = config
         self.number = number
         self._directory = directory
-        self._budget = budget
         self._pool = pool
+        self._is_driver_alive = is_driver_alive
         self._lock = threading.RLock()
         self._claiming = threading.Lock()
         self._stopping = False
@@ -86,33 +78,41 @@ class Partition:
         self._claimed: Claimed | None = None
         self._state: StateStore | None = None
         self._marker: Marker | None = None
-        self._open: OpenBatch | None = None
-        self._running = False
-        self._staged: dict[str, StagedWork] = {}
+        self._desk = BatchDesk(budget)
+        self._tail: Tail | None = None
         self._progress: ReplayProgress | None = None
         self._last_error: dict[str, str] | None = None
         self._dirty_since: float | None = None
+        self._disk_position = directory.noted_position()
 
     # -- ownership ---------------------------------------------------------------------------------------
 
     def adopt_epoch(self, epoch: int) -> None:
         """A newer driver: whatever was staged or open for an older one is gone."""
         with self._locked_by_driver():
-            if epoch < self._epoch:
-                raise StaleEpochError(
-                    f"store {self.config.name} partition {self.number}: a driver with epoch {self._epoch} has "
-                    f"taken over from epoch {epoch}; the older driver must stop"
-                )
+            self.refuse_if_older(epoch)
             if epoch > self._epoch:
                 self._epoch = epoch
-                self._drop_batch()
+                self._desk.clear()
 
-    def claim(self, topic: Topic, claim: Claim) -> None:
-        """Become ACTIVE for the claim's epoch, restoring first what is missing."""
+    def refuse_if_older(self, epoch: int) -> None:
+        if epoch < self._epoch:
+            raise StaleEpochError(
+                f"store {self.config.name} partition {self.number}: a driver with epoch {self._epoch} has "
+                f"taken over from epoch {epoch}; the older driver must stop"
+            )
+
+    def claim(self, topic: Topic, claim: Claim, above: int | None = None) -> None:
+        """Become ACTIVE for the claim's epoch, restoring first what is missing.
+
+        ``above``: the highest claim that the driver knows of. Whoever holds a lower one was replaced, maybe without
+        having noticed it, and must prove itself again.
+        """
         with self._claiming:
-            self._claim(topic, claim)
+            self._stop_tail()
+            self._claim(topic, claim, above)
 
-    def _claim(self, topic: Topic, claim: Claim) -> None:
+    def _claim(self, topic: Topic, claim: Claim, above: int | None) -> None:
         with self._locked_by_driver():
             if self._retired:
                 raise StaleClaimError(
@@ -120,7 +120,7 @@ class Partition:
                 )
             self.adopt_epoch(claim.epoch)
             if self._phase is Phase.ACTIVE and self._claimed is not None:
-                if self._claimed.epoch == claim.epoch:
+                if self._claimed.epoch == claim.epoch and (above is None or self._claimed.claim >= above):
                     return  # asked again while the first request was being served
                 try:
                     self._activate(renew_claim(self._claimed, claim))
@@ -157,8 +157,14 @@ class Partition:
     def release(self) -> None:
         """Give the partition up; what is on disk stays. A restore under way stops at its next chunk."""
         self._stopping = True
-        with self._claiming, self._lock:
+        with self._claiming:
             self._stopping = False
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """While no claim is under way."""
+        self._stop_tail()
+        with self._lock:
             if self._phase in (Phase.ACTIVE, Phase.FOLLOWING):
                 self._give_up()
 
@@ -180,6 +186,94 @@ class Partition:
         self._state = claimed.state
         self._claimed = claimed
         self._dirty_since = self._dirty_since or time.monotonic()
+        self._note_disk_position(claimed.state)
+
+    def _note_disk_position(self, state: StateStore) -> None:
+        if state.meta is not None:
+            self._disk_position = state.meta.position
+            self._directory.note_position(state.meta.position)
+
+    # -- a hot replica -----------------------------------------------------------------------------------
+
+    def follow(self, topic: Topic) -> None:
+        """Tail the changelog from now on, unless this is the owner, or about to be it."""
+        with self._if_not_claiming() as free:
+            taken = self._tail is not None or self._phase in (Phase.ACTIVE, Phase.RESTORING)
+            if free and not taken and not self._retired:
+                self._start_tail(topic)
+
+    def _start_tail(self, topic: Topic) -> None:
+        with self._lock:
+            if self._phase is Phase.FAILED:
+                self._move(Phase.CLOSED)
+            if self._phase is Phase.CLOSED:
+                self._move(Phase.FOLLOWING)
+            self._last_error = None
+            opened, self._state = self._state, None
+            self._tail = Tail(
+                self.config,
+                topic,
+                self.number,
+                self._directory,
+                self._pool,
+                self._lock,
+                opened=opened,
+                on_open=self._tail_opened,
+                on_progress=self._tail_progressed,
+                on_error=self._tail_failed,
+            )
+            self._tail.start()
+
+    def unfollow(self) -> None:
+        """Tail it no longer; what is on disk stays."""
+        with self._if_not_claiming() as free:
+            if free and self._tail is not None:
+                self._let_go()
+
+    def release_if_replaced(self, known_claim: int) -> None:
+        """The driver knows of a later owner: this one was cut off, and must not go on answering as if it were it."""
+        with self._if_not_claiming() as free:
+            claimed = self._claimed
+            if free and claimed is not None and claimed.claim < known_claim:
+                logger.warning(
+                    "%s partition %d: claim %d was followed by claim %d of another agent; letting go of it",
+                    self.config.name,
+                    self.number,
+                    claimed.claim,
+                    known_claim,
+                )
+                self._let_go()
+
+    @contextmanager
+    def _if_not_claiming(self) -> Iterator[bool]:
+        """Whether no claim is under way; none begins meanwhile. What is not done now is asked for again."""
+        free = self._claiming.acquire(blocking=False)
+        try:
+            yield free
+        finally:
+            if free:
+                self._claiming.release()
+
+    def _tail_progressed(self, progress: ReplayProgress) -> None:
+        self._progress = progress
+
+    def _tail_opened(self, state: StateStore) -> None:
+        with self._lock:
+            self._state = state
+            self._note_disk_position(state)
+
+    def _tail_failed(self, error: Exception) -> None:
+        with self._lock:
+            self._tail = None
+            self._fail(error)
+
+    def _stop_tail(self) -> None:
+        """Before anything else is done with the store. Not under the lock, which the tail needs to end."""
+        tail = self._tail
+        if tail is not None:
+            tail.stop()
+            with self._lock:
+                self._tail = None
 
     # -- a batch -----------------------------------------------------------------------------------------
 
@@ -189,16 +283,13 @@ class Partition:
             ready = self._phase is Phase.ACTIVE and self._claimed is not None
             if not ready or self._claimed.epoch != batch.epoch:  # type: ignore[union-attr]
                 return False
-            self._drop_batch()
-            self._open, self._running = batch, True
+            self._desk.open(batch)
             return True
 
     def close_batch(self, token: str) -> None:
         """The driver is through with the batch; its result may still be recomputed until the next one."""
         with self._lock:
-            if self._open is not None and self._open.token == token:
-                self._running = False
-                self._drop_staged()
+            self._desk.close(token)
 
     def get(self, header: RequestHeader, keys: list[bytes]) -> FoundValues:
         """Values of these keys before the header's batch."""
@@ -216,7 +307,7 @@ class Partition:
     def begin_stage(self, header: RequestHeader) -> StagedWork:
         with self._lock:
             self._judge(header)
-            return StagedWork(self._budget)
+            return self._desk.begin_stage()
 
     def seal_stage(self, header: RequestHeader, work: StagedWork, names: frozenset[str]) -> None:
         """The attempt has handed in everything. Kept until COMMIT, or until its batch is gone."""
@@ -230,7 +321,7 @@ class Partition:
             if replaying:
                 work.discard()  # its digest is in the ticket; there is nothing to write
             else:
-                self._staged[work.stage_id] = work
+                self._desk.keep(work)
 
     def commit(self, header: RequestHeader, stage_id: str | None, mutations: bytes) -> dict[str, Any]:
         """The driver says that every task of the batch has succeeded.
@@ -245,7 +336,7 @@ class Partition:
                 return {"replayed": True, "same": self._marker.mutations == mutations}
             if stage_id is None:
                 return {"replayed": False, "records": 0}
-            work = self._staged.get(stage_id)
+            work = self._desk.staged(stage_id)
             if work is None:
                 raise StagedWorkLostError(
                     f"store {self.config.name} partition {self.number}: staged work {stage_id} is gone; "
@@ -261,7 +352,7 @@ class Partition:
                 self._fail(error)
                 raise
             finally:
-                self._drop_staged()
+                self._desk.drop_staged()
             self._dirty_since = self._dirty_since or time.monotonic()
             fault_point("commit.after_local_write")
             return {"replayed": False, "records": work.records}
@@ -272,7 +363,7 @@ class Partition:
             if self._phase is not Phase.ACTIVE or header_epoch != self._epoch:
                 raise StaleClaimError(f"store {self.config.name} partition {self.number} is not owned here")
             writer, state = self._owned()
-            self._drop_batch()
+            self._desk.clear()
             try:
                 cleared = clear_state(writer, state)
             except (IndeterminateCommitError, StoreError) as error:
@@ -283,20 +374,34 @@ class Partition:
 
     # -- reads and status --------------------------------------------------------------------------------
 
-    def read(self, topic: Topic, record_keys: list[bytes]) -> list[bytes | None]:
-        with self._lock, self._failing_with_its_store():
-            return self._readable(topic).read(record_keys)
+    def read(self, topic: Topic, record_keys: list[bytes], *, stale_ok: bool = False) -> list[bytes | None]:
+        with self._readable(topic, stale_ok) as state:
+            return state.read(record_keys)
 
-    def scan(self, topic: Topic, start: bytes, end: bytes | None, limit: int) -> list[tuple[bytes, bytes]]:
-        with self._lock, self._failing_with_its_store():
-            found = []
-            for entry in self._readable(topic).store.scan(start, end):
-                found.append(entry)
-                if len(found) >= limit:
-                    break
-            return found
+    def scan(
+        self, topic: Topic, start: bytes, end: bytes | None, limit: int, *, stale_ok: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        with self._readable(topic, stale_ok) as state:
+            return list(islice(state.store.scan(start, end), limit))
 
-    def _readable(self, topic: Topic) -> StateStore:
+    @contextmanager
+    def _readable(self, topic: Topic, stale_ok: bool) -> Iterator[StateStore]:
+        """The store, under the lock: the owner's as it is, a replica's at least as new as the log is now.
+
+        ``stale_ok``: a replica's as it is.
+        """
+        tail = self._tail
+        if tail is not None and not stale_ok and not tail.reach(log_end(self.config, self.number), _FRESH_SECONDS):
+            raise StaleClaimError(
+                f"store {self.config.name} partition {self.number} is followed here, but was not up to date within "
+                f"{_FRESH_SECONDS:.0f} s; read again later, or with stale_ok=True"
+            )
+        with self._lock, self._failing_with_its_store():
+            if self._tail is not None and self._state is None:
+                raise StaleClaimError(f"store {self.config.name} partition {self.number} is being restored")
+            yield self._state if self._tail is not None and self._state else self._up_to_date(topic)
+
+    def _up_to_date(self, topic: Topic) -> StateStore:
         """The owner answers at once; anyone else first catches up with what is committed."""
         if self._phase is Phase.ACTIVE and self._state is not None:
             return self._state
@@ -325,23 +430,46 @@ class Partition:
         self._marker = Marker.decode(self._state.marker) if self._state.marker is not None else None
         return self._state
 
+    @property
+    def is_owned(self) -> bool:
+        return self._phase in (Phase.ACTIVE, Phase.RESTORING)
+
+    @property
+    def is_tailing(self) -> bool:
+        return self._tail is not None
+
+    def lag(self) -> dict[str, Any]:
+        """How far behind the log an answer may be: an owner's never is, by its own knowledge."""
+        tail = self._tail
+        followed = tail.describe() if tail is not None else None
+        known = followed or {"lag_records": 0, "lag_seconds": 0.0}
+        return {"phase": str(self._phase), "lag_records": known["lag_records"], "lag_seconds": known["lag_seconds"]}
+
     def status(self) -> dict[str, Any]:
         """Answers without waiting for a commit or a restore that is under way."""
-        meta = self._state.meta if self._state is not None else None
-        claimed, marker, progress, batch = self._claimed, self._marker, self._progress, self._open
+        state = self._state
+        meta = state.meta if state is not None else None
+        claimed, marker, progress, tail = self._claimed, self._marker, self._progress, self._tail
+        batch = self._desk.batch
+        followed = tail.describe() if tail is not None else None
+        if tail is not None and state is not None and state.marker is not None:
+            marker = Marker.decode(state.marker)
         return {
             "partition": self.number,
             "phase": str(self._phase),
             "epoch": claimed.epoch if claimed is not None else None,
             "claim": claimed.claim if claimed is not None else None,
             "position": meta.position if meta else (progress.position if progress else None),
+            "disk_position": self._disk_position,
             "last_batch": marker.batch if marker else None,
             "marker": None
             if marker is None
             else {"query": marker.query, "batch": marker.batch, "epoch": marker.epoch},
             "replayable": bool(meta and meta.images_complete),
             "restore": vars(progress) if progress else None,
-            "batch_running": batch is not None and self._running and _alive(batch.driver_pid),
+            "follower": followed,
+            "tailing": tail is not None,
+            "batch_running": batch is not None and self._desk.running and self._is_driver_alive(batch.driver),
             "batch_open": None if batch is None else {"query": batch.query, "batch": batch.batch},
             "error": self._last_error,
         }
@@ -378,18 +506,15 @@ class Partition:
 
     def _judge(self, header: RequestHeader) -> bool:
         """Whether the header's batch is in the state already. Raises if it must not be served at all."""
+        self.refuse_if_older(header.epoch)
         where = f"store {self.config.name} partition {self.number}"
-        if header.epoch < self._epoch:
-            raise StaleEpochError(
-                f"{where}: a driver with epoch {self._epoch} has taken over from epoch {header.epoch}; "
-                "the older driver must stop"
-            )
         if self._phase is not Phase.ACTIVE or self._claimed is None or self._claimed.claim != header.claim:
             raise StaleClaimError(f"{where} is not owned here under claim {header.claim} (it is {self._phase})")
-        if self._open is None or self._open.token != header.token:
+        batch = self._desk.batch
+        if batch is None or batch.token != header.token:
             raise BatchSupersededError(
                 f"{where}: batch {header.batch} would have to be recomputed, but "
-                + (f"batch {self._open.batch} has begun since" if self._open else "no batch is open")
+                + (f"batch {batch.batch} has begun since" if batch else "no batch is open")
                 + "; write the result of apply() inside its own batch"
             )
         marker = self._marker
@@ -443,29 +568,11 @@ class Partition:
             logger.error("%s partition %d: moved to %s", self.config.name, self.number, moved)
 
     def _close_store(self) -> None:
-        self._drop_batch()
+        self._desk.clear()
         state, self._state = self._state, None
         self._claimed = None
         self._marker = None
         self._dirty_since = None
         if state is not None:
+            self._note_disk_position(state)
             state.store.close()
-
-    def _drop_batch(self) -> None:
-        self._open, self._running = None, False
-        self._drop_staged()
-
-    def _drop_staged(self) -> None:
-        for work in self._staged.values():
-            work.discard()
-        self._staged.clear()
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from changelog_state._version import __version__
+from changelog_state.agent.batch_desk import OpenBatch
 from changelog_state.agent.messages import ANSWER_SCHEMA, to_flight_error
-from changelog_state.agent.partition import OpenBatch
 from changelog_state.agent.registry import AgentSettings, Registry
 from changelog_state.agent.staging import StagedWork
 from changelog_state.changelog.record import StoreIdentity
@@ -68,11 +68,12 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
         super().__init__(address)
         self._registry = registry
         self.address = address
-        self._drivers: dict[int, str] = {}
         self._actions: dict[str, Callable[[dict[str, Any]], Any]] = {
             "hello": self._hello,
             "status": lambda body: registry.statuses(_config(body)),
+            "pulse": self._pulse,
             "claim": self._claim,
+            "follow": self._follow,
             "open_batch": self._open_batch,
             "commit": self._commit,
             "close_batch": lambda body: registry.close_batch(_config(body), body["token"]),
@@ -168,9 +169,12 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
     # -- actions -----------------------------------------------------------------------------------------
 
     def _hello(self, body: dict[str, Any]) -> dict[str, Any]:
-        if body.get("driver_pid"):
-            self._drivers[body["driver_pid"]] = _process_start(body["driver_pid"])
+        if body.get("driver"):
+            self._registry.drivers.heard(body["driver"])
         return self.describe()
+
+    def _pulse(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {"agent": self._hello(body), "partitions": self._registry.statuses(_config(body))}
 
     def _claim(self, body: dict[str, Any]) -> list[dict[str, Any]]:
         return self._registry.claim(
@@ -180,24 +184,40 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
             body["partitions"],
             body["wait_seconds"],
             body["restore_memory_mb"],
+            _by_partition(body["above"]),
+        )
+
+    def _follow(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        return self._registry.follow(
+            _config(body),
+            body["epoch"],
+            body["partitions"],
+            _by_partition(body["known_claims"]),
+            body["restore_memory_mb"],
         )
 
     def _open_batch(self, body: dict[str, Any]) -> list[dict[str, Any]]:
-        batch = OpenBatch(body["query"], body["batch"], body["epoch"], body["token"], body["driver_pid"])
+        driver = self._registry.drivers.heard(body["driver"])
+        batch = OpenBatch(body["query"], body["batch"], body["epoch"], body["token"], driver)
         return self._registry.open_batch(_config(body), batch, body["partitions"])
 
     def _commit(self, body: dict[str, Any]) -> dict[str, Any]:
         header = RequestHeader(**body["header"])
         return self._registry.partition(header).commit(header, body["stage_id"], bytes.fromhex(body["mutations"]))
 
-    def _read(self, body: dict[str, Any]) -> list[str | None]:
-        found = self._registry.read(_config(body), body["partition"], [_bytes(key) for key in body["keys"]])
-        return [None if value is None else _text(value) for value in found]
+    def _read(self, body: dict[str, Any]) -> dict[str, Any]:
+        config, partition = _config(body), body["partition"]
+        keys = [_bytes(key) for key in body["keys"]]
+        lag = self._registry.lag(config, partition)
+        found = self._registry.read(config, partition, keys, body["stale_ok"])
+        return {"values": [None if value is None else _text(value) for value in found], **lag}
 
-    def _scan(self, body: dict[str, Any]) -> list[tuple[str, str]]:
+    def _scan(self, body: dict[str, Any]) -> dict[str, Any]:
+        config, partition = _config(body), body["partition"]
         end = None if body["end"] is None else _bytes(body["end"])
-        found = self._registry.scan(_config(body), body["partition"], _bytes(body["start"]), end, body["limit"])
-        return [(_text(key), _text(value)) for key, value in found]
+        lag = self._registry.lag(config, partition)
+        found = self._registry.scan(config, partition, _bytes(body["start"]), end, body["limit"], body["stale_ok"])
+        return {"entries": [(_text(key), _text(value)) for key, value in found], **lag}
 
     def _stop(self, body: dict[str, Any]) -> None:
         # From another thread: shutdown waits for calls under way, and this is one of them.
@@ -208,8 +228,7 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
         gone_since: float | None = None
         while True:
             time.sleep(_WATCH_SECONDS)
-            alive = any(_process_start(pid) == start for pid, start in list(self._drivers.items()))
-            if alive:
+            if self._registry.drivers.any_alive():
                 gone_since = None
             elif gone_since is None:
                 gone_since = time.monotonic()
@@ -231,12 +250,9 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _process_start(pid: int) -> str:
-    """Tells a process from a later one with the same number; empty if there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+def _by_partition(plain: dict[str, int]) -> dict[int, int]:
+    """JSON makes text of numbers that are keys."""
+    return {int(number): value for number, value in plain.items()}
 
 
 def _remove_leftovers(agent_file: Path) -> None:

@@ -24,6 +24,7 @@ _TRANSACTION_TIMEOUT_MS = 600_000
 """Below the broker's default maximum of 15 minutes; a transaction is begun only when all of it is at hand."""
 _MOST_READ_AHEAD = 30_000
 """Records that are waiting in the client when its reader ends are read for nothing."""
+_TAIL_WAIT_MS = 500
 _UNREACHABLE = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -44,19 +45,21 @@ def admin(config: StoreConfig) -> AdminClient:
     return AdminClient(_common(config, "admin"), logger=logger)
 
 
-def consumer(config: StoreConfig, *, queue_mb: int | None = None) -> Consumer:
+def consumer(config: StoreConfig, *, queue_mb: int | None = None, tail: bool = False) -> Consumer:
     """A read_committed consumer without a group.
 
     ``queue_mb``: for replays, how much it may read ahead. What the client asks for at once decides their speed.
+    ``tail``: for staying at the end, where the broker answers as soon as there is something, and seldom otherwise.
     """
-    settings = _common(config, "reader" if queue_mb is None else "replay") | {
+    role = "tail" if tail else "reader" if queue_mb is None else "replay"
+    settings = _common(config, role) | {
         "group.id": f"{config.application}-{config.store}-none",  # required by the client, never joined
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "isolation.level": "read_committed",
         "auto.offset.reset": "error",
         "check.crcs": True,
-        "fetch.wait.max.ms": 10,
+        "fetch.wait.max.ms": _TAIL_WAIT_MS if tail else 10,
         "fetch.error.backoff.ms": 50,
     }
     if queue_mb is not None:

@@ -20,6 +20,7 @@ _FIRST_READ = 100
 _MOST_READ = 5_000
 _STALLED_SECONDS = 30.0
 _SETTLE_SECONDS = 0.1
+_MORE_SECONDS = 0.005
 
 
 class PositionOutsideLogError(ChangelogStateError):
@@ -29,11 +30,13 @@ class PositionOutsideLogError(ChangelogStateError):
 class ChangelogReader:
     """Committed records of one partition. A context manager; not for several threads."""
 
-    def __init__(self, config: StoreConfig, topic: str, partition: int, *, queue_mb: int | None = None) -> None:
+    def __init__(
+        self, config: StoreConfig, topic: str, partition: int, *, queue_mb: int | None = None, tail: bool = False
+    ) -> None:
         self._config = config
         self._topic = topic
         self._partition = partition
-        self._consumer: Consumer = clients.consumer(config, queue_mb=queue_mb)
+        self._consumer: Consumer = clients.consumer(config, queue_mb=queue_mb, tail=tail)
         self._was_assigned = False
 
     def __enter__(self) -> ChangelogReader:
@@ -45,11 +48,11 @@ class ChangelogReader:
     def close(self) -> None:
         self._consumer.close()
 
-    def bounds(self) -> tuple[int, int]:
+    def bounds(self, timeout_seconds: float = clients.REQUEST_TIMEOUT_SECONDS) -> tuple[int, int]:
         """The log's first offset, and the offset up to which transactions are decided."""
         with clients.broker_errors(self._config, f"read the offsets of {self._where()}"):
             low, high = self._consumer.get_watermark_offsets(
-                TopicPartition(self._topic, self._partition), timeout=clients.REQUEST_TIMEOUT_SECONDS
+                TopicPartition(self._topic, self._partition), timeout=timeout_seconds
             )
         return low, high
 
@@ -77,6 +80,16 @@ class ChangelogReader:
         """
         with clients.broker_errors(self._config, f"read {self._where()}"):
             messages: list[Message] = self._consumer.consume(most, timeout_seconds)
+        return self._taken(messages)
+
+    def await_records(self, most: int, timeout_seconds: float) -> list[Message]:
+        """Like ``read`` for whoever is at the end: returns soon after the first record has come."""
+        with clients.broker_errors(self._config, f"read {self._where()}"):
+            first = self._consumer.poll(timeout_seconds)
+            messages = [] if first is None else [first, *self._consumer.consume(most, _MORE_SECONDS)]
+        return self._taken(messages)
+
+    def _taken(self, messages: list[Message]) -> list[Message]:
         if any(map(Message.error, messages)):
             messages = self._without_errors(messages)
         if messages:
