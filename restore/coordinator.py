@@ -187,7 +187,7 @@ class Coordinator:
                 status["partition"]: Held(status["phase"], status["claim"], status["position"]) for status in statuses
             }
             views.append(AgentView(address, held))
-        self._owners = assign(range(self._config.partitions), views)
+        self._owners = assign(range(self._config.partitions), views).owners
 
     def _announce(self, query: str, batch: int, token: str, wait: RestoreWait) -> dict[int, dict[str, Any]]:
         statuses: dict[int, dict[str, Any]] = {}
