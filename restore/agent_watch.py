@@ -92,7 +92,7 @@ class AgentWatch:
         return next((self._lost[address] for address in addresses if address in self._lost), None)
 
     def on_loss(self, key: object, tell: Callable[[str, ChangelogStateError], None] | None) -> None:
-        """Have ``tell`` called, in a watcher's thread, whenever an agent is lost; None ends that."""
+        """Have ``tell`` called, in a watcher's thread, whenever an agent has not answered; None ends that."""
         with self._lock:
             if tell is None:
                 self._listeners.pop(key, None)
@@ -149,7 +149,7 @@ class AgentWatch:
         """It has said that it is gone."""
         with self._lock:
             for known in (self._agents, self._pulses, self._lost):
-                known.pop(address, None)  # type: ignore[attr-defined]
+                known.pop(address, None)
 
     def _keep_asking(self, address: str, agent: Agent) -> None:
         while not self._closed.wait(self._interval_seconds) and self.is_watched(address, agent):
@@ -173,10 +173,12 @@ class AgentWatch:
 
     def _note_lost(self, address: str, error: ChangelogStateError) -> None:
         with self._lock:
-            if self._closed.is_set() or address in self._lost:
+            if self._closed.is_set():
                 return
+            known = address in self._lost
             self._lost[address] = error
             listeners = list(self._listeners.values())
-        logger.warning("agent at %s is lost: %s", address, error)
+        if not known:
+            logger.warning("agent at %s is lost: %s", address, error)
         for tell in listeners:
             tell(address, error)

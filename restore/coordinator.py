@@ -45,9 +45,12 @@ class BatchLostError(ChangelogStateError):
 class Owner:
     partition: int
     address: str
+    """Where it can be reached from anywhere."""
     claim: int
     socket: str | None = None
     """Where it can be reached on its own machine."""
+    agent: str = ""
+    """How this driver reaches it."""
 
 
 @dataclass(frozen=True)
@@ -185,9 +188,13 @@ class Coordinator:
         pulses = self._watch.pulses()
         owners = {}
         for partition, status in statuses.items():
-            address = self._owners[partition]
-            socket = pulses[address].agent.get("socket") if address in pulses else None
-            owners[partition] = Owner(partition, address, status["claim"], socket)
+            agent = self._owners[partition]
+            if agent not in pulses:
+                raise AgentUnavailableError(f"agent at {agent} was lost when it was ready")
+            described = pulses[agent].agent
+            owners[partition] = Owner(
+                partition, described["address"], status["claim"], described.get("socket"), agent
+            )
         return owners
 
     def _plan(self) -> None:
@@ -198,7 +205,7 @@ class Coordinator:
         self._owners = assign(range(self._config.partitions), views, self._standby_replicas).owners
 
     def _take_planned_moves(self) -> None:
-        """Who is warm by now becomes the owner. The previous one is fenced by that, and learns it from the steward."""
+        """Who is warm by now becomes the owner; the previous one is fenced by that, and the steward tells it."""
         plan = self._steward.plan
         if plan is None or not self._owners:
             return
@@ -286,20 +293,18 @@ class Coordinator:
 
     @contextmanager
     def watching(self, owners: Mapping[int, Owner], on_loss: Callable[[], None]) -> Iterator[None]:
-        """Call ``on_loss``, from another thread, when one of these owners is lost."""
-        addresses = {owner.address for owner in owners.values()}
+        """Call ``on_loss``, from another thread, as long as one of these owners is lost."""
+        addresses = {owner.agent for owner in owners.values()}
         key = object()
         self._watch.on_loss(key, lambda address, error: on_loss() if address in addresses else None)
         try:
-            if self._watch.lost_among(addresses) is not None:
-                on_loss()
             yield
         finally:
             self._watch.on_loss(key, None)
 
     def lost_owner(self, owners: Mapping[int, Owner]) -> ChangelogStateError | None:
         """Why one of these owners is taken for lost; None if all are there."""
-        return self._watch.lost_among(owner.address for owner in owners.values())
+        return self._watch.lost_among(owner.agent for owner in owners.values())
 
     # -- the commit --------------------------------------------------------------------------------------
 
@@ -325,7 +330,7 @@ class Coordinator:
         errors_found: list[ChangelogStateError] = []
         asked = []
         for ticket in wanted:
-            address = owners[ticket.partition].address
+            address = owners[ticket.partition].agent
             try:
                 future = self._watch.begin(address, lambda agent, ticket=ticket: one(agent, ticket))  # type: ignore[misc]
             except AgentUnavailableError as error:
