@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 0.2
 """Also how long a promotion may have to wait for the tail to end."""
+_IDLE_FETCH_MS = 500
 _LOOK_SECONDS = 1.0
 _ANSWER_SECONDS = 2.0
 _VOUCH_SECONDS = 30.0
@@ -79,7 +80,9 @@ class HotReplica:
         3. Now and then look where the end is: reached means caught up, as of the moment of the look.
         """
         pending: list[Message] = []
-        with ChangelogReader(self._config, self._config.changelog_topic, self._partition, tail=True) as reader:
+        with ChangelogReader(
+            self._config, self._config.changelog_topic, self._partition, wait_ms=_IDLE_FETCH_MS
+        ) as reader:
             reader.seek(self._position)
             while not stop.is_set():
                 pending += reader.await_records(_MOST_RECORDS, _WAIT_SECONDS)

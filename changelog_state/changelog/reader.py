@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from changelog_state.changelog import clients
-from changelog_state.config import StoreConfig
+from changelog_state.config import KafkaSettings
 from changelog_state.errors import BrokerUnavailableError, ChangelogStateError
 
 __all__ = ["ChangelogReader", "PositionOutsideLogError"]
@@ -31,12 +31,12 @@ class ChangelogReader:
     """Committed records of one partition. A context manager; not for several threads."""
 
     def __init__(
-        self, config: StoreConfig, topic: str, partition: int, *, queue_mb: int | None = None, tail: bool = False
+        self, config: KafkaSettings, topic: str, partition: int, *, queue_mb: int | None = None, wait_ms: int = 10
     ) -> None:
         self._config = config
         self._topic = topic
         self._partition = partition
-        self._consumer: Consumer = clients.consumer(config, queue_mb=queue_mb, tail=tail)
+        self._consumer: Consumer = clients.consumer(config, queue_mb=queue_mb, wait_ms=wait_ms)
         self._was_assigned = False
 
     def __enter__(self) -> ChangelogReader:
