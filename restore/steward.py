@@ -92,8 +92,13 @@ class Steward:
         views = views_of(pulses, owners, self._claims)
         plan = assign(range(self._config.partitions), views, self._standby_replicas)
         for address, pulse in pulses.items():
-            wanted = sorted(p for p, followers in plan.followers.items() if address in followers)
-            if self._differs(pulse, wanted, owners, address):
+            # Who is warm and takes over at the next gate stays warm until then.
+            wanted = sorted(
+                p
+                for p, followers in plan.followers.items()
+                if address in followers or (plan.owners[p] == address != owners.get(p))
+            )
+            if self._differs(address, pulse, wanted):
                 self._tell(address, wanted)
         self._warn(pulses, plan)
         self.plan = plan
@@ -111,7 +116,7 @@ class Steward:
         for address in self._watch.watched() - found.keys() - in_use:
             self._watch.forget(address)
 
-    def _differs(self, pulse: Pulse, wanted: list[int], owners: Mapping[int, str], address: str) -> bool:
+    def _differs(self, address: str, pulse: Pulse, wanted: list[int]) -> bool:
         tailing = {s["partition"] for s in pulse.partitions if s["tailing"]}
         replaced = any(
             s["claim"] is not None and s["claim"] < self._claims.get(s["partition"], -1) for s in pulse.partitions

@@ -35,9 +35,13 @@ class AgentClient:
         body = {"driver": this_process()} if as_driver else {}
         return self._call("hello", body, _QUICK_SECONDS)  # type: ignore[no-any-return]
 
-    def pulse(self, config: StoreConfig) -> dict[str, Any]:
+    def check(self) -> None:
+        """Raise if it does not answer at once."""
+        self._call("hello", {}, _PULSE_SECONDS)
+
+    def pulse(self, config: StoreConfig, *, as_driver: bool = True) -> dict[str, Any]:
         """The agent and what it has of a store; also tells it that this driver is alive."""
-        body = _about(config) | {"driver": this_process()}
+        body = _about(config) | ({"driver": this_process()} if as_driver else {})
         return self._call("pulse", body, _PULSE_SECONDS)  # type: ignore[no-any-return]
 
     def status(self, config: StoreConfig) -> list[dict[str, Any]]:

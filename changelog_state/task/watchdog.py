@@ -1,7 +1,7 @@
 """Ends a task's wait for an agent that has gone without a word.
 
-A connection that is cut off says nothing: gRPC would wait for minutes. So whoever has waited for a while has the agent
-asked, over another connection, whether it is there; if it does not answer, the waiting is ended.
+A connection that is cut off says nothing: gRPC would wait for minutes. So if a wait takes long the agent is asked,
+over another connection, whether it is there; if it does not answer, the waiting is ended.
 """
 
 from __future__ import annotations
