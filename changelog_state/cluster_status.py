@@ -65,7 +65,7 @@ def _replica(one: Answering, status: Mapping[str, Any], limits: LagLimits) -> di
     }
 
 
-def _lag(status: dict[str, Any] | None, position: int | None, end_offset: int | None) -> int | None:
+def _lag(status: Mapping[str, Any] | None, position: int | None, end_offset: int | None) -> int | None:
     """Offsets not yet read. An owner has everything, though transaction markers follow its position."""
     if end_offset is None or position is None:
         return end_offset
@@ -74,7 +74,7 @@ def _lag(status: dict[str, Any] | None, position: int | None, end_offset: int | 
     return max(0, end_offset - position)
 
 
-def _restore(status: dict[str, Any] | None) -> dict[str, Any] | None:
+def _restore(status: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The figures of the latest restore here, which may be over."""
     if status is None or status["restore"] is None:
         return None

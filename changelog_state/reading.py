@@ -65,7 +65,7 @@ class StateReader:
 
     def read(self, key: Any, name: str, default: Any, *, stale_ok: bool) -> Reading:
         identity = self.identity()
-        lag = {"lag_records": 0, "lag_seconds": 0.0}
+        lag: dict[str, Any] = {"lag_records": 0, "lag_seconds": 0.0}
         replica, value = False, ABSENT
         if identity is not None:
             codec = KeyCodec(tuple(identity.key_types))

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-from changelog_state.agent.batch_desk import BatchDesk, OpenBatch
+from changelog_state.agent.batch_desk import OpenBatch
 from changelog_state.agent.claiming import Claimed, claim_partition, log_end, renew_claim, written_by_others
 from changelog_state.agent.committing import clear_state, commit_batch
+from changelog_state.agent.following import FollowedPartition
 from changelog_state.agent.key_reading import FoundValues, read_keys
 from changelog_state.agent.messages import StagedWorkLostError
-from changelog_state.agent.phases import Phase, check_move
+from changelog_state.agent.phases import Phase
 from changelog_state.agent.staging import StagedWork, StagingBudget
-from changelog_state.agent.tail import Tail
 from changelog_state.changelog.record import Claim, Marker
 from changelog_state.changelog.topic import Topic
 from changelog_state.changelog.writer import ChangelogWriter, IndeterminateCommitError
@@ -25,7 +24,6 @@ from changelog_state.config import StoreConfig
 from changelog_state.errors import (
     BatchSupersededError,
     ChangelogStateError,
-    CorruptStoreError,
     PartitionPoisonedError,
     ReplayImpossibleError,
     StaleClaimError,
@@ -46,13 +44,14 @@ logger = logging.getLogger(__name__)
 
 _FLUSH_AFTER_SECONDS = 600.0
 _FRESH_SECONDS = 10.0
+_ASSURE_SECONDS = 30.0
 
 
 class _DriverWaitingError(Exception):
     """Raised inside a read's catching up, to end it."""
 
 
-class Partition:
+class Partition(FollowedPartition):
     def __init__(
         self,
         config: StoreConfig,
@@ -62,28 +61,13 @@ class Partition:
         pool: BulkPool,
         is_driver_alive: Callable[[str], bool],
     ) -> None:
-        self.config = config
-        self.number = number
-        self._directory = directory
-        self._pool = pool
+        super().__init__(config, number, directory, budget, pool)
         self._is_driver_alive = is_driver_alive
-        self._lock = threading.RLock()
-        self._claiming = threading.Lock()
         self._stopping = False
-        self._retired = False
         self._reading = False
         self._drivers_waiting: set[object] = set()
-        self._phase = Phase.CLOSED
-        self._epoch = 0
-        self._claimed: Claimed | None = None
-        self._state: StateStore | None = None
-        self._marker: Marker | None = None
-        self._desk = BatchDesk(budget)
-        self._tail: Tail | None = None
-        self._progress: ReplayProgress | None = None
-        self._last_error: dict[str, str] | None = None
-        self._dirty_since: float | None = None
-        self._disk_position = directory.noted_position()
+        self._proven = 0.0
+        """When it was last certain that nobody else is the owner, by the monotonic clock."""
 
     # -- ownership ---------------------------------------------------------------------------------------
 
@@ -94,13 +78,6 @@ class Partition:
             if epoch > self._epoch:
                 self._epoch = epoch
                 self._desk.clear()
-
-    def refuse_if_older(self, epoch: int) -> None:
-        if epoch < self._epoch:
-            raise StaleEpochError(
-                f"store {self.config.name} partition {self.number}: a driver with epoch {self._epoch} has "
-                f"taken over from epoch {epoch}; the older driver must stop"
-            )
 
     def claim(self, topic: Topic, claim: Claim, above: int | None = None) -> None:
         """Become ACTIVE for the claim's epoch, restoring first what is missing.
@@ -161,119 +138,18 @@ class Partition:
             self._stopping = False
             self._let_go()
 
-    def _let_go(self) -> None:
-        """While no claim is under way."""
-        self._stop_tail()
-        with self._lock:
-            if self._phase in (Phase.ACTIVE, Phase.FOLLOWING):
-                self._give_up()
-
     def retire(self) -> None:
         """The store was recreated: this object is of the old one, and must not come to life again."""
         self._retired = True
         self.release()
 
-    def _give_up(self) -> None:
-        """CLOSED, also if closing fails: what was not flushed is in the changelog."""
-        try:
-            self._close_store()
-        except StoreError as error:
-            logger.error("%s partition %d: %s", self.config.name, self.number, error)
-        self._move(Phase.CLOSED)
-
     def _activate(self, claimed: Claimed) -> None:
         self._marker = Marker.decode(claimed.state.marker) if claimed.state.marker is not None else None
         self._state = claimed.state
         self._claimed = claimed
-        self._dirty_since = self._dirty_since or time.monotonic()
+        self._proven = time.monotonic()
+        self._dirty_since = self._dirty_since or self._proven
         self._note_disk_position(claimed.state)
-
-    def _note_disk_position(self, state: StateStore) -> None:
-        if state.meta is not None:
-            self._disk_position = state.meta.position
-            self._directory.note_position(state.meta.position)
-
-    # -- a hot replica -----------------------------------------------------------------------------------
-
-    def follow(self, topic: Topic) -> None:
-        """Tail the changelog from now on, unless this is the owner, or about to be it."""
-        with self._if_not_claiming() as free:
-            taken = self._tail is not None or self._phase in (Phase.ACTIVE, Phase.RESTORING)
-            if free and not taken and not self._retired:
-                self._start_tail(topic)
-
-    def _start_tail(self, topic: Topic) -> None:
-        with self._lock:
-            if self._phase is Phase.FAILED:
-                self._move(Phase.CLOSED)
-            if self._phase is Phase.CLOSED:
-                self._move(Phase.FOLLOWING)
-            self._last_error = None
-            opened, self._state = self._state, None
-            self._tail = Tail(
-                self.config,
-                topic,
-                self.number,
-                self._directory,
-                self._pool,
-                self._lock,
-                opened=opened,
-                on_open=self._tail_opened,
-                on_progress=self._tail_progressed,
-                on_error=self._tail_failed,
-            )
-            self._tail.start()
-
-    def unfollow(self) -> None:
-        """Tail it no longer; what is on disk stays."""
-        with self._if_not_claiming() as free:
-            if free and self._tail is not None:
-                self._let_go()
-
-    def release_if_replaced(self, known_claim: int) -> None:
-        """The driver knows of a later owner: this one was cut off, and must not go on answering as if it were it."""
-        with self._if_not_claiming() as free:
-            claimed = self._claimed
-            if free and claimed is not None and claimed.claim < known_claim:
-                logger.warning(
-                    "%s partition %d: claim %d was followed by claim %d of another agent; letting go of it",
-                    self.config.name,
-                    self.number,
-                    claimed.claim,
-                    known_claim,
-                )
-                self._let_go()
-
-    @contextmanager
-    def _if_not_claiming(self) -> Iterator[bool]:
-        """Whether no claim is under way; none begins meanwhile. What is not done now is asked for again."""
-        free = self._claiming.acquire(blocking=False)
-        try:
-            yield free
-        finally:
-            if free:
-                self._claiming.release()
-
-    def _tail_progressed(self, progress: ReplayProgress) -> None:
-        self._progress = progress
-
-    def _tail_opened(self, state: StateStore) -> None:
-        with self._lock:
-            self._state = state
-            self._note_disk_position(state)
-
-    def _tail_failed(self, error: Exception) -> None:
-        with self._lock:
-            self._tail = None
-            self._fail(error)
-
-    def _stop_tail(self) -> None:
-        """Before anything else is done with the store. Not under the lock, which the tail needs to end."""
-        tail = self._tail
-        if tail is not None:
-            tail.stop()
-            with self._lock:
-                self._tail = None
 
     # -- a batch -----------------------------------------------------------------------------------------
 
@@ -353,7 +229,8 @@ class Partition:
                 raise
             finally:
                 self._desk.drop_staged()
-            self._dirty_since = self._dirty_since or time.monotonic()
+            self._proven = time.monotonic()
+            self._dirty_since = self._dirty_since or self._proven
             fault_point("commit.after_local_write")
             return {"replayed": False, "records": work.records}
 
@@ -434,10 +311,6 @@ class Partition:
     def is_owned(self) -> bool:
         return self._phase in (Phase.ACTIVE, Phase.RESTORING)
 
-    @property
-    def is_tailing(self) -> bool:
-        return self._tail is not None
-
     def lag(self) -> dict[str, Any]:
         """How far behind the log an answer may be: an owner's never is, by its own knowledge."""
         tail = self._tail
@@ -476,31 +349,41 @@ class Partition:
 
     def maintain(self, now: float) -> None:
         """Keep what a crash would cost small: flush, and note that nothing was missed."""
+        self._notice_if_replaced(now)
         with self._lock:
             if self._phase is not Phase.ACTIVE or self._state is None or self._dirty_since is None:
                 return
             if now - self._dirty_since < _FLUSH_AFTER_SECONDS:
                 return
             try:
-                self._note_nothing_missed(self._state)
+                if now - self._proven < _ASSURE_SECONDS:
+                    # The catch-up time goes on only while this is the owner; one that was replaced may not know it.
+                    self._state.update_meta(caught_up_ms=int(time.time() * 1000))
                 self._state.store.flush()
-            except (StoreError, StaleClaimError) as error:
+            except StoreError as error:
                 self._fail(error)
                 return
             self._dirty_since = now
 
-    def _note_nothing_missed(self, state: StateStore) -> None:
-        """The catch-up time goes on only while this is the owner; one that was replaced may not know it."""
-        assert state.meta is not None
-        now_ms = int(time.time() * 1000)
-        try:
-            replaced = written_by_others(self.config, self.number, state.meta.position)
-        except ChangelogStateError as error:
-            logger.info("%s partition %d: catch-up time not renewed: %s", self.config.name, self.number, error)
+    def _notice_if_replaced(self, now: float) -> None:
+        """An owner that was cut off while another one took over is not told by anybody. The log tells it."""
+        claimed = self._claimed
+        if claimed is None or claimed.state.meta is None or now - self._proven < _ASSURE_SECONDS:
             return
-        if replaced:
-            raise StaleClaimError(f"store {self.config.name} partition {self.number} was taken by another agent")
-        state.update_meta(caught_up_ms=now_ms)
+        position = claimed.state.meta.position
+        try:
+            replaced = written_by_others(self.config, self.number, position)
+        except ChangelogStateError as error:
+            logger.info("%s partition %d: ownership not confirmed: %s", self.config.name, self.number, error)
+            return
+        with self._lock:
+            if self._claimed is not claimed or claimed.state.meta.position != position:
+                return  # things have moved on meanwhile
+            if replaced:
+                text = f"store {self.config.name} partition {self.number} was taken by another agent"
+                self._fail(StaleClaimError(text))
+            else:
+                self._proven = now
 
     # -- inside ------------------------------------------------------------------------------------------
 
@@ -540,39 +423,3 @@ class Partition:
         with self._lock:
             self._drivers_waiting.discard(waiting)
             yield
-
-    @contextmanager
-    def _failing_with_its_store(self) -> Iterator[None]:
-        """A store that cannot be read is closed, so that the next claim mends it."""
-        try:
-            yield
-        except StoreError as error:
-            if self._phase is not Phase.FAILED:
-                self._fail(error)
-            raise
-
-    def _move(self, phase: Phase) -> None:
-        self._phase = check_move(self._phase, phase)
-
-    def _fail(self, error: Exception) -> None:
-        """Close after something went wrong; the reason stays visible until the next claim."""
-        self._last_error = {"class": type(error).__name__, "message": str(error)}
-        logger.error("%s partition %d failed: %s: %s", self.config.name, self.number, *self._last_error.values())
-        try:
-            self._close_store()
-        except StoreError as close_error:
-            logger.error("%s partition %d: closing failed too: %s", self.config.name, self.number, close_error)
-        self._move(Phase.FAILED)
-        if isinstance(error, CorruptStoreError) and self._directory.exists():
-            moved = self._directory.move_aside("corrupt")
-            logger.error("%s partition %d: moved to %s", self.config.name, self.number, moved)
-
-    def _close_store(self) -> None:
-        self._desk.clear()
-        state, self._state = self._state, None
-        self._claimed = None
-        self._marker = None
-        self._dirty_since = None
-        if state is not None:
-            self._note_disk_position(state)
-            state.store.close()

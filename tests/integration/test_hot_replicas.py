@@ -55,7 +55,7 @@ def test_a_replica_has_every_batch_soon(
 ) -> None:
     driver, model = make_driver(*two, standby_replicas=1), Model()
     assert driver.run(0, FIRST) == model.run(FIRST)
-    owner, replica = roles(two, config)
+    _, replica = roles(two, config)
     until(lambda: hot(replica, config, 0), "the replica has batch 0")
     for batch, events in enumerate([SECOND, [("a", 5), ("new", None)], [("z", 1)]], 1):
         assert driver.run(batch, events) == model.run(events)
