@@ -33,7 +33,7 @@ class AgentClient:
 
     def hello(self, *, as_driver: bool = False) -> dict[str, Any]:
         body = {"driver": this_process()} if as_driver else {}
-        return self._call("hello", body, _QUICK_SECONDS)  # type: ignore[no-any-return]
+        return self._call("hello", body, _PULSE_SECONDS)  # type: ignore[no-any-return]
 
     def check(self) -> None:
         """Raise if it does not answer at once."""
