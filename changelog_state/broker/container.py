@@ -42,9 +42,9 @@ def container_broker(image: str | None = None, *, start_timeout_seconds: float =
     """
     image = image or os.environ.get(_IMAGE_VARIABLE) or _OFFICIAL_IMAGE
     container, docker_error = _container(image)
-    host = container.get_container_host_ip()
+    # NOTE: not the container's own address, which nobody knows before it is there, and Kafka has to tell its clients.
+    host = container.get_docker_client().host()
     here = host in ("localhost", HOST)
-    # Kafka tells its clients where it is reached, so the port on the host has to be known before it starts.
     port = free_port()
     bootstrap_servers = f"{HOST if here else host}:{port}"
     container.ports[f"{_PORT}/tcp"] = (HOST, port) if here else port

@@ -132,6 +132,18 @@ def test_docker_is_asked_for_but_not_there(way: str, tmp_path: Path) -> None:
     assert "ConfigurationError: a broker in a container needs Docker, and none answers" in done.stdout
 
 
+@pytest.mark.skipif("KAFKA_IMAGE" not in os.environ, reason="KAFKA_IMAGE names no image to use")
+def test_a_broker_in_a_container(tmp_path: Path) -> None:
+    (tmp_path / "test_broker.py").write_text(
+        "def test_broker(changelog_state_broker, changelog_state_service):\n"
+        "    assert changelog_state_broker.container_id\n"
+        "    assert changelog_state_service().get('alice', 'total') is None\n"
+    )
+    ryuk = {"TESTCONTAINERS_RYUK_DISABLED": "true"}  # which may be impossible to pull
+    done = run_pytest(tmp_path, "--changelog-state-broker=docker", environment=ryuk)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_kind_of_broker_that_does_not_exist(tmp_path: Path) -> None:
     (tmp_path / "test_broker.py").write_text(BROKER_TEST)
     done = run_pytest(tmp_path, environment={"CHANGELOG_STATE_TEST_BROKER": "podman"})
