@@ -40,6 +40,7 @@ __all__ = [
     "spark_of",
     "tag_jobs",
     "use_drivers_python",
+    "wake_executors",
 ]
 
 _log = logging.getLogger(__name__)
@@ -176,6 +177,7 @@ def _debug_once(what: str, error: Exception | None = None) -> None:
 
 _T = TypeVar("_T")
 _FINDS_OUT_SECONDS = 10.0  # Spark's own record of its tasks is written a moment behind them.
+_MOST_TASKS = 100_000
 
 
 @dataclass(frozen=True)
@@ -215,6 +217,11 @@ def executors(spark: SparkSession) -> tuple[Executor, ...]:
     return tuple(sorted(known, key=lambda executor: (executor.host, executor.id)))
 
 
+def wake_executors(spark: SparkSession) -> None:
+    """Wait until there is one at least, as every job does; Spark may not even have asked for any before."""
+    spark.sparkContext.parallelize([0], 1).count()
+
+
 def run_on_executors(
     spark: SparkSession, where: Sequence[Executor], function: Callable[[Executor], _T]
 ) -> dict[Executor, _T]:
@@ -240,8 +247,7 @@ def run_on_executors(
     numbers = RDD(context._jsc.sc().makeRDD(to_seq(pinned), of_strings).toJavaRDD(), context, UTF8Deserializer())
 
     def run(rows: Iterator[str]) -> Iterator[tuple[int, int, _T]]:
-        task = TaskContext.get()
-        assert task is not None
+        task: Any = TaskContext.get()
         for number in rows:
             yield task.stageId(), task.taskAttemptId(), function(wanted[int(number)])
 
@@ -265,9 +271,6 @@ def _executors_of_tasks(context: Any, stages: set[int], tasks: set[int]) -> dict
         if tasks <= set(found) or time.monotonic() > deadline:
             return found
         time.sleep(0.05)
-
-
-_MOST_TASKS = 100_000
 
 
 # --- jobs that may have to be cancelled ------------------------------------------------------------------
