@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,9 +32,8 @@ class Fleet:
         self._given_dir = state_dir
         self._state_dir = state_dir or default_dir
         self._may_start = start
-        self._directory = AgentDirectory(
-            ClusterConfig(config.application, config.bootstrap_servers, config.kafka, config.topic)
-        )
+        self._cluster = ClusterConfig(config.application, config.bootstrap_servers, config.kafka, config.topic)
+        self._directory = AgentDirectory(self._cluster)
         self._lock = threading.RLock()
         self._clients: dict[str, AgentClient] = {}
         """By incarnation, so that an agent that was started anew gets a new one."""
@@ -67,7 +66,7 @@ class Fleet:
         if not self._may_start:
             raise AgentUnavailableError(
                 f"no agent answers: none is registered for application {self._config.application} in topic "
-                f"{self._config.agents_topic}, none serves {self._state_dir}; start one with `changelog-state agent "
+                f"{self._cluster.agents_topic}, none serves {self._state_dir}; start one with `changelog-state agent "
                 f"--advertise HOST:PORT` on each worker node (or, on one machine, `changelog-state agent --state-dir "
                 f"{self._state_dir}`), or use agents='auto'"
             )
@@ -81,8 +80,9 @@ class Fleet:
         """Stop what was started from here; others go on."""
         with self._lock:
             known = {client.address: client for client in self._clients.values()}
-            if self._local is not None and self._started_here:
-                _stop(lambda client=self._local: stop_agent(client, self._state_dir))  # type: ignore[misc]
+            local = self._local
+            if local is not None and self._started_here:
+                _stop(lambda: stop_agent(local, self._state_dir))
             for incarnation in self._started_on_executors:
                 if incarnation in self._clients:
                     _stop(self._clients[incarnation].stop)
@@ -156,8 +156,8 @@ class Fleet:
                 self._replenishing.start()
 
 
-def _stop(stop: object) -> None:
+def _stop(stop: Callable[[], None]) -> None:
     try:
-        stop()  # type: ignore[operator]
+        stop()
     except UnavailableError as error:
         logger.info("agent was gone already: %s", error)

@@ -144,6 +144,13 @@ class AgentClient:
         found = self._call("scan", body, _READ_SECONDS)["entries"]
         return [(base64.b64decode(key), base64.b64decode(value)) for key, value in found]
 
+    def drain(self, *, undo: bool = False) -> dict[str, Any]:
+        """Have the agent give away what it owns, or end that; answers as ``summary`` does."""
+        return self._call("drain", {"draining": not undo}, _QUICK_SECONDS)  # type: ignore[no-any-return]
+
+    def summary(self) -> dict[str, Any]:
+        return self._call("summary", {}, _QUICK_SECONDS)  # type: ignore[no-any-return]
+
     def stop(self) -> None:
         self._call("stop", {}, _QUICK_SECONDS)
 

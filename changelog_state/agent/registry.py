@@ -75,6 +75,8 @@ class Registry:
         self._pool = BulkPool()
         self.host = socket.gethostname()
         self.incarnation = uuid.uuid4().hex
+        self.draining = False
+        """Whether it is to give away what it owns, and get nothing new."""
         self.agent_id = f"{self.host}-{os.getpid()}-{self.incarnation[:6]}"
         self.drivers = Drivers()
         self._hosts: dict[tuple[str, str], _Host] = {}
@@ -231,9 +233,30 @@ class Registry:
     @property
     def owned(self) -> int:
         """Partitions that this agent owns, or is about to."""
-        return sum(
-            partition.is_owned for host in list(self._hosts.values()) for partition in host.partitions.values()
-        )
+        return sum(partition.is_owned for partition in self._held())
+
+    def summary(self) -> dict[str, Any]:
+        """What stands in the way of stopping this agent without anybody noticing."""
+        return {
+            "draining": self.draining,
+            "owned": self.owned,
+            "following": sum(partition.is_tailing for partition in self._held()),
+            "driver_seen_seconds_ago": self.drivers.seconds_since_heard(),
+        }
+
+    def drain(self, draining: bool) -> None:
+        """Have what is owned here taken over by others, which drivers do; without one it is simply let go of."""
+        self.draining = draining
+        self._let_go_if_alone()
+
+    def _let_go_if_alone(self) -> None:
+        if self.draining and not self.drivers.any_alive():
+            for partition in self._held():
+                if partition.is_owned:
+                    partition.release()
+
+    def _held(self) -> list[Partition]:
+        return [partition for host in list(self._hosts.values()) for partition in host.partitions.values()]
 
     def close(self) -> None:
         """Flush and close everything, then let go of the directory."""
@@ -301,6 +324,7 @@ class Registry:
 
     def _maintain(self) -> None:
         while not self._stopping.wait(_MAINTENANCE_SECONDS):
+            self._let_go_if_alone()
             for host in list(self._hosts.values()):
                 self._notice_recreated(host)
                 for partition in host.partitions.values():

@@ -48,6 +48,12 @@ class ChangelogReader:
     def close(self) -> None:
         self._consumer.close()
 
+    def exists(self, timeout_seconds: float = clients.REQUEST_TIMEOUT_SECONDS) -> bool:
+        """Whether there is such a topic. It is not made by asking."""
+        with clients.broker_errors(self._config, f"describe topic {self._topic}"):
+            found = self._consumer.list_topics(self._topic, timeout=timeout_seconds)
+        return bool(found.topics[self._topic].partitions)
+
     def bounds(self, timeout_seconds: float = clients.REQUEST_TIMEOUT_SECONDS) -> tuple[int, int]:
         """The log's first offset, and the offset up to which transactions are decided."""
         with clients.broker_errors(self._config, f"read the offsets of {self._where()}"):
@@ -65,6 +71,10 @@ class ChangelogReader:
         # one before. It is believed from the first record on, or after a while if there is none.
         self._believe_from = self._moved + (_SETTLE_SECONDS if self._was_assigned else 0.0)
         self._was_assigned = True
+
+    def rest(self) -> None:
+        """Ask the broker for nothing more until the next ``seek``."""
+        self._consumer.unassign()
 
     def position(self) -> int:
         """The next offset to be read; passes gaps and transaction markers."""
