@@ -130,10 +130,11 @@ class Fleet:
     def _start_on_executors(self, spark: SparkSession) -> bool:
         """Whether this is a cluster, on whose executors' hosts agents run now."""
         from changelog_state import spark_bridge
-        from changelog_state.executor_agents import start_on_executors
 
         if spark_bridge.is_local(spark):
             return False
+        from changelog_state.executor_agents import start_on_executors
+
         given = None if self._given_dir is None else str(self._given_dir)
         started = start_on_executors(spark, self._config, given)
         self._started_on_executors += [agent["incarnation"] for agent in started if agent["started"]]
