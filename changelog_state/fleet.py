@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +59,7 @@ class Fleet:
     def needed(self, spark: SparkSession | None = None) -> list[AgentClient]:
         """Agents of which at least one answers; started if there is none and that is allowed."""
         known = self.known()
-        if any(self._answering(known)):
+        if self._any_answers(known):
             if spark is not None:
                 self._replenish(spark)
             return known
@@ -113,7 +113,9 @@ class Fleet:
         return incarnation, self._local
 
     @staticmethod
-    def _answering(clients: Iterable[AgentClient]) -> list[AgentClient]:
+    def _any_answers(clients: Iterable[AgentClient]) -> bool:
+        """As soon as one does: others may be lost, and are not waited for."""
+
         def answers(client: AgentClient) -> bool:
             try:
                 client.check()
@@ -123,8 +125,11 @@ class Fleet:
             return True
 
         clients = list(clients)
-        with ThreadPoolExecutor(max(1, len(clients)), thread_name_prefix="fleet") as pool:
-            return [client for client, there in zip(clients, pool.map(answers, clients), strict=True) if there]
+        pool = ThreadPoolExecutor(max(1, len(clients)), thread_name_prefix="fleet")
+        try:
+            return any(asked.result() for asked in as_completed(pool.submit(answers, client) for client in clients))
+        finally:
+            pool.shutdown(wait=False)
 
     def _start_on_executors(self, spark: SparkSession) -> bool:
         """Whether this is a cluster, on whose executors' hosts agents run now."""
