@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from changelog_state.agent.client import AgentClient
+from changelog_state.codec.partitioner import partition_of
 from changelog_state.config import StoreConfig
 from changelog_state.errors import AgentUnavailableError, StaleEpochError
 from changelog_state.faults import arm
 from changelog_state.fleet import Fleet
-from tests.support.driver import Driver, Event, Model, dump
+from tests.support.driver import CODEC, Driver, Event, Model, dump, home_of
 from tests.support.node import Node
 from tests.support.polling import until
 from tests.support.wire import Wire
@@ -239,6 +240,38 @@ def test_a_frozen_agent_is_replaced(make_node: Any, make_cluster_driver: Any, st
     until(lambda: owned(one, store) == [], "it is told, once it can listen")
     assert driver.run(2, EVERYWHERE) == model.run(EVERYWHERE)
     assert state(driver) == model.entries
+
+
+def test_reads_are_answered_by_replicas_when_that_is_allowed(
+    make_node: Any, make_cluster_driver: Any, make_service: Any, store: StoreConfig
+) -> None:
+    """By a service that finds the agents where they are registered; in the end nobody owns anything any more."""
+    one, two = make_node("one"), make_node("two")
+    driver, model = make_cluster_driver(1), Model()
+    assert driver.run(0, EVERYWHERE) == model.run(EVERYWHERE)
+    until(lambda: len(hot(one, store)) == len(hot(two, store)) == 2, "replicas are hot")
+    service = make_service(store=store.store, agents="external")
+    # The driver of these tests places keys in its own way; these are where Spark would put them, too.
+    first, second = [key for key, _ in EVERYWHERE if partition_of("spark", key, CODEC, 4) == home_of(key, 4)][:2]
+    owner = service.read(first, "total")
+    assert (owner.value, owner.replica) == (1, False)
+    replica = service.read(first, "total", stale_ok=True)
+    assert (replica.value, replica.replica, replica.lag_records) == (1, True, 0)
+    assert service.get("nobody", "total", "none", stale_ok=True) == "none"
+    assert service.get_all(first, stale_ok=True) == {"total": 1}
+    status = service.status()
+    assert {agent["id"] for agent in status["agents"]} == {one.describe()["id"], two.describe()["id"]}
+    hosts = {agent["id"]: agent["host"] for agent in status["agents"]}
+    for partition in status["partitions"]:
+        [found] = partition["replicas"]
+        assert found["agent"] != partition["owner"]
+        assert found["host"] == hosts[found["agent"]] != hosts[partition["owner"]]
+        assert (found["phase"], found["lag_records"], found["warning"]) == ("FOLLOWING", 0, None)
+    driver.close()
+    one.kill()
+    entries = {(key, name): value for key, values in service.scan(stale_ok=True) for name, value in values.items()}
+    assert entries == model.entries
+    assert service.get(second, "total") == 1, "and the truth can be had too: who followed it has all of it"
 
 
 def test_two_drivers_at_once(make_node: Any, make_cluster_driver: Any, store: StoreConfig) -> None:
