@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from changelog_state.agent.drivers import process_start
 from changelog_state.agent.messages import from_flight_error
 from changelog_state.agent.transport import call_options, connect
 from changelog_state.changelog.record import StoreIdentity
@@ -30,7 +31,8 @@ class AgentClient:
         self._client = connect(address)
 
     def hello(self, *, as_driver: bool = False) -> dict[str, Any]:
-        body = {"driver_pid": os.getpid()} if as_driver else {}
+        """As a driver: an agent that ends with its drivers stays. From another machine that has to be said again."""
+        body = {"driver_pid": os.getpid(), "driver_start": process_start(os.getpid())} if as_driver else {}
         return self._call("hello", body, _QUICK_SECONDS)  # type: ignore[no-any-return]
 
     def status(self, config: StoreConfig) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from changelog_state.agent.claim_jobs import ClaimJobs
+from changelog_state.agent.drivers import Drivers
 from changelog_state.agent.partition import OpenBatch, Partition
 from changelog_state.agent.phases import Phase
 from changelog_state.agent.staging import StagingBudget
@@ -71,6 +72,7 @@ class Registry:
         self.incarnation = uuid.uuid4().hex
         self.draining = False
         """Whether it is to give away what it owns, and get nothing new."""
+        self.drivers = Drivers()
         self.agent_id = f"{self.host}-{os.getpid()}-{self.incarnation[:6]}"
         self._hosts: dict[tuple[str, str], _Host] = {}
         self._lock = threading.Lock()

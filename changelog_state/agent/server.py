@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -47,7 +46,6 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
         self.presence = presence or Presence(registry, address, address, registry.host)
         self.on_stop: Callable[[], None] = self.shutdown
         """Called in a thread of its own when somebody asks the agent to stop."""
-        self._drivers: dict[int, str] = {}
         self._actions: dict[str, Callable[[dict[str, Any]], Any]] = {
             "hello": self._hello,
             "status": lambda body: registry.statuses(_config(body)),
@@ -144,7 +142,7 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def _hello(self, body: dict[str, Any]) -> dict[str, Any]:
         if body.get("driver_pid"):
-            self._drivers[body["driver_pid"]] = _process_start(body["driver_pid"])
+            self._registry.drivers.heard(body["driver_pid"], body.get("driver_start", ""))
         return self.describe()
 
     def _claim(self, body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -183,19 +181,11 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
         threading.Thread(target=self.on_stop, name="stop").start()
 
     def watch_drivers(self) -> None:
-        """Stop when every driver that ever said hello has been gone for a while."""
-        gone_since: float | None = None
-        while True:
+        """Stop when no driver has been there for a while, whichever door it came by."""
+        while self._registry.drivers.idle_seconds() < _ORPHAN_SECONDS:
             time.sleep(_WATCH_SECONDS)
-            alive = any(_process_start(pid) == start for pid, start in list(self._drivers.items()))
-            if alive:
-                gone_since = None
-            elif gone_since is None:
-                gone_since = time.monotonic()
-            elif time.monotonic() - gone_since > _ORPHAN_SECONDS:
-                logger.info("no driver has been here for %.0f s: stopping", _ORPHAN_SECONDS)
-                self.on_stop()
-                return
+        logger.info("no driver has been here for %.0f s: stopping", _ORPHAN_SECONDS)
+        self.on_stop()
 
 
 def _config(body: dict[str, Any]) -> StoreConfig:
@@ -208,11 +198,3 @@ def _bytes(text: str) -> bytes:
 
 def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
-
-
-def _process_start(pid: int) -> str:
-    """Tells a process from a later one with the same number; empty if there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
