@@ -92,10 +92,10 @@ class FollowedPartition(Holding):
             self._state = state
             self._note_disk_position(state)
 
-    def _tail_failed(self, error: Exception) -> None:
+    def _tail_failed(self, tail: Tail, error: Exception) -> None:
         with self._lock:
-            self._tail = None
-            self._fail(error)
+            if tail is self._tail:  # else the store was closed under it
+                self._fail(error)
 
     def _stop_tail(self) -> None:
         """Before anything else is done with the store. Not under the lock, which the tail needs to end."""
@@ -111,3 +111,10 @@ class FollowedPartition(Holding):
         with self._lock:
             if self._phase in (Phase.ACTIVE, Phase.FOLLOWING):
                 self._give_up()
+
+    def _close_store(self) -> None:
+        """NOTE: under the lock, for which the tail may be waiting; it then finds its store closed, and ends."""
+        if self._tail is not None:
+            self._tail.stop_soon()
+            self._tail = None
+        super()._close_store()

@@ -41,7 +41,7 @@ class Tail:
         opened: StateStore | None,
         on_open: Callable[[StateStore], None],
         on_progress: Callable[[ReplayProgress], None],
-        on_error: Callable[[Exception], None],
+        on_error: Callable[[Tail, Exception], None],
     ) -> None:
         self._config = config
         self._topic = topic
@@ -62,8 +62,11 @@ class Tail:
 
     def stop(self) -> None:
         """Returns when it has ended. Not under the partition's lock: the tail may be waiting for that."""
-        self._stop.set()
+        self.stop_soon()
         self._thread.join()
+
+    def stop_soon(self) -> None:
+        self._stop.set()
 
     def reach(self, end: int, timeout_seconds: float) -> bool:
         """Whether it has read up to there, waiting for it if need be."""
@@ -105,7 +108,7 @@ class Tail:
         except _StoppedError:
             return
         except Exception as error:
-            self._on_error(error)
+            self._on_error(self, error)
 
     def _note(self, progress: ReplayProgress) -> None:
         if self._stop.is_set():

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 import restore.hot_replica
+from changelog_state.codec.keys import split_record_key
 from changelog_state.codec.kinds import CLAIM
 from changelog_state.config import StoreConfig
-from changelog_state.errors import StaleClaimError
+from changelog_state.errors import AgentUnavailableError, CorruptStoreError, StaleClaimError
 from changelog_state.faults import arm
+from changelog_state.state.ttl import decode_visible
 from changelog_state.store.base import next_prefix
 from tests.support.driver import CODEC, DATA, Event, LocalAgent, Model, dump, home_of
 from tests.support.polling import until
@@ -32,9 +34,6 @@ def hot(agent: LocalAgent, config: StoreConfig, batch: int, partition: int = 0) 
 
 
 def stale_totals(agent: LocalAgent, config: StoreConfig) -> dict[tuple[str, str], Any]:
-    from changelog_state.codec.keys import split_record_key
-    from changelog_state.state.ttl import decode_visible
-
     entries = agent.client.scan(config, 0, DATA, next_prefix(DATA), 1_000_000, stale_ok=True)
     return {split_record_key(CODEC, key)[1:]: decode_visible(value, 0) for key, value in entries}
 
@@ -220,8 +219,6 @@ def test_an_owner_that_was_replaced_is_told(make_agent: Any, make_driver: Any, c
             self.address = agent.client.address
 
         def __getattr__(self, name: str) -> Any:
-            from changelog_state.errors import AgentUnavailableError
-
             if self._agent not in reachable:
                 raise AgentUnavailableError(f"{self._agent.registry.host} is cut off")
             return getattr(self._agent.client, name)
@@ -322,3 +319,25 @@ def _owned(agent: LocalAgent, config: StoreConfig) -> dict[tuple[str, str], Any]
     owned = {p for p in range(config.partitions) if status_of(agent, config, p)["phase"] == "ACTIVE"}
     found = dump(agent.client, config)
     return {place: total for place, total in found.items() if home_of(place[0], config.partitions) in owned}
+
+
+def test_a_replica_whose_store_fails_is_made_again(
+    two: tuple[LocalAgent, LocalAgent], make_driver: Any, config: StoreConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read finds it broken, while the tail is at work on it."""
+    driver, model = make_driver(*two, standby_replicas=1), Model()
+    assert driver.run(0, FIRST) == model.run(FIRST)
+    _, replica = roles(two, config)
+    until(lambda: hot(replica, config, 0), "the replica has batch 0")
+    monkeypatch.setattr("restore.steward._FAILED_SECONDS", 0.1)
+    store = replica.partition(config)._state.store  # type: ignore[union-attr]
+
+    def broken(*_: Any) -> Any:
+        raise CorruptStoreError("as if a block were damaged")
+
+    monkeypatch.setattr(store, "get_many", broken)
+    with pytest.raises(CorruptStoreError):
+        replica.client.read_with_lag(config, 0, [b"dx"], stale_ok=True)
+    assert driver.run(1, SECOND) == model.run(SECOND)
+    until(lambda: hot(replica, config, 1), "it follows again, from the beginning")
+    assert stale_totals(replica, config) == model.entries
