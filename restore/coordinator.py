@@ -206,11 +206,8 @@ class Coordinator:
 
     def _take_planned_moves(self) -> None:
         """Who is warm by now becomes the owner; the previous one is fenced by that, and the steward tells it."""
-        plan = self._steward.plan
-        if plan is None or not self._owners:
-            return
-        for partition, address in plan.owners.items():
-            if self._owners[partition] != address and self._watch.lost_among([address]) is None:
+        for partition, address in self._steward.ready_moves().items():
+            if self._watch.lost_among([address]) is None:
                 logger.info(
                     "%s partition %d moves from %s to %s",
                     self._config.name,

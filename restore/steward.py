@@ -58,8 +58,8 @@ class Steward:
         self._due: dict[object, float] = {}
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
-        self.plan: Plan | None = None
-        """The latest one; who is in its ``owners`` is there and warm."""
+        self._latest: tuple[Plan, dict[int, str]] | None = None
+        """The plan, and the owners that it was made for."""
 
     def start(self) -> None:
         if self._thread is None:
@@ -102,7 +102,18 @@ class Steward:
             if self._differs(address, pulse, wanted):
                 self._tell(address, wanted)
         self._warn(pulses, plan)
-        self.plan = plan
+        self._latest = plan, dict(owners)
+
+    @property
+    def plan(self) -> Plan | None:
+        return None if self._latest is None else self._latest[0]
+
+    def ready_moves(self) -> dict[int, str]:
+        """Partitions whose next owner is there and warm. None if the owners are not those that were planned for."""
+        latest, owners = self._latest, self._owners()
+        if latest is None or latest[1] != owners:
+            return {}
+        return {p: address for p, address in latest[0].owners.items() if address != owners[p]}
 
     def _look_for_agents(self) -> None:
         now = time.monotonic()
@@ -180,9 +191,11 @@ def views_of(
     for address, pulse in pulses.items():
         held = {status["partition"]: _held(status) for status in pulse.partitions}
         for partition, owner in (owners or {}).items():
-            if owner == address and (partition not in held or held[partition].phase != "ACTIVE"):
-                position = held[partition].position if partition in held else None
-                held[partition] = Held("RESTORING", (claims or {}).get(partition), position)
+            if owner == address:
+                known = held.get(partition, Held("CLOSED"))
+                phase = "ACTIVE" if known.phase == "ACTIVE" else "RESTORING"
+                # Above all claims that others may still hold, also when its own is only about to be made.
+                held[partition] = Held(phase, (claims or {}).get(partition, 0) + 1, known.position)
         views.append(
             AgentView(
                 address,
