@@ -51,13 +51,17 @@ class StreamProcess:
             "job": job,
         }
         self._process: subprocess.Popen[bytes] | None = None
+        self._started: list[subprocess.Popen[bytes]] = []
 
-    def start(self) -> None:
+    def start(self) -> subprocess.Popen[bytes]:
+        """If one is running already, this is a second one, and the one that is meant from now on."""
         command = [sys.executable, "-m", "tests.support.stream_driver", json.dumps(self._settings)]
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, env=self._environment, start_new_session=True
             )
+        self._started.append(self._process)
+        return self._process
 
     def run(self, seconds: float = _RUN_SECONDS) -> None:
         """Process everything that is there."""
@@ -80,10 +84,10 @@ class StreamProcess:
 
     def kill(self) -> None:
         """Python and its JVM at the same moment, as when their machine dies."""
-        if self._process is not None:
+        for process in self._started:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def executions(self) -> dict[int, list[dict[str, Any]]]:
         """By batch, each execution's input (``truth``) and ``output``, as far as they have got."""
