@@ -125,15 +125,19 @@ def test_agents_are_started_where_executors_are(cluster: Cluster, make_stream: A
 
 
 def test_a_second_driver_takes_over_from_one_that_is_alive(
-    cluster: Cluster, make_stream: Any, application: str, broker: EmbeddedBroker
+    cluster: Cluster, make_stream: Any, application: str, broker: EmbeddedBroker, faults: Path
 ) -> None:
-    """On one checkpoint, as when the first one was wrongly taken for dead."""
+    """On one checkpoint, as when the first one was taken for dead; it was only slow, and goes on with its commit."""
     for node in cluster.nodes:
         join(node, application, broker)
     stream, service = make_stream(agents="external", standby_replicas=1, **{"spark.cores.max": "1"})
+    arm(faults, "driver.before_commit", "hold 3")
+    held = faults / "driver.before_commit.held"
     first = stream.start()
-    until(lambda: len(stream.executions()) > 1, "two batches are done", SECONDS)
+    until(held.exists, "it is about to commit its third batch", SECONDS)
     second = stream.start()
+    until(lambda: len(stream.executions()) > 3, "the second one has done that batch, and another", SECONDS)
+    held.unlink()
     assert first.wait(SECONDS) != 0, "it is refused: its epoch is over"
     if second.wait(SECONDS) != 0:
         stream.run()  # Spark itself may have seen that its checkpoint has two writers, and given up
