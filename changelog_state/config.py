@@ -7,11 +7,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from changelog_state.errors import ConfigurationError
 
-__all__ = ["DEFAULT_RESTORE_MEMORY_MB", "FORMAT_VERSION", "StoreConfig", "default_state_dir"]
+__all__ = [
+    "DEFAULT_RESTORE_MEMORY_MB",
+    "FORMAT_VERSION",
+    "ClusterConfig",
+    "KafkaSettings",
+    "StoreConfig",
+    "default_state_dir",
+]
 
 FORMAT_VERSION = 1
 DEFAULT_RESTORE_MEMORY_MB = 512
@@ -28,6 +35,38 @@ _RESERVED_CLIENT_SETTINGS = {
 }
 
 
+class KafkaSettings(Protocol):
+    """How an application's Kafka is reached: all that a client has to know."""
+
+    @property
+    def application(self) -> str: ...
+    @property
+    def bootstrap_servers(self) -> str: ...
+    @property
+    def kafka(self) -> Mapping[str, Any]: ...
+    @property
+    def topic(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """An application and its Kafka, whatever stores it has: what agents need to find each other."""
+
+    application: str
+    bootstrap_servers: str
+    kafka: Mapping[str, Any] = field(default_factory=dict)
+    topic: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_name("application", self.application)
+        _check_topic(self.agents_topic, "the application's name")
+        _check_kafka(self)
+
+    @property
+    def agents_topic(self) -> str:
+        return f"{self.application}-agents"
+
+
 @dataclass(frozen=True)
 class StoreConfig:
     """What identifies a store and how its Kafka is reached. Travels to agents as JSON."""
@@ -41,27 +80,15 @@ class StoreConfig:
 
     def __post_init__(self) -> None:
         for what in ("application", "store"):
-            name = getattr(self, what)
-            if not isinstance(name, str) or not _LEGAL_NAME.fullmatch(name) or not name.strip("."):
-                raise ConfigurationError(
-                    f"{what} name is not usable in a Kafka topic: {name!r}; "
-                    "use letters, digits, '.', '_' and '-', not only dots"
-                )
-        if len(self.changelog_topic) > _LONGEST_TOPIC:
-            raise ConfigurationError(
-                f"topic name is longer than {_LONGEST_TOPIC} characters: {self.changelog_topic!r}; "
-                "shorten the application's or the store's name"
-            )
+            _check_name(what, getattr(self, what))
+        _check_topic(self.changelog_topic, "the application's or the store's name")
         if isinstance(self.partitions, bool) or not isinstance(self.partitions, int) or self.partitions < 1:
             raise ConfigurationError(f"partitions is {self.partitions!r}; give a whole number of at least 1")
-        if not isinstance(self.bootstrap_servers, str) or not self.bootstrap_servers.strip():
-            raise ConfigurationError(
-                f"bootstrap_servers is {self.bootstrap_servers!r}; give Kafka's address, e.g. 'localhost:9092'"
-            )
-        for setting, instead in _RESERVED_CLIENT_SETTINGS.items():
-            if setting in self.kafka:
-                remedy = f"use {instead}= instead" if instead else "the protocol depends on it; remove it"
-                raise ConfigurationError(f"kafka[{setting!r}] cannot be set; {remedy}")
+        _check_kafka(self)
+
+    @property
+    def cluster(self) -> ClusterConfig:
+        return ClusterConfig(self.application, self.bootstrap_servers, self.kafka, self.topic)
 
     @property
     def name(self) -> str:
@@ -91,6 +118,31 @@ class StoreConfig:
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> StoreConfig:
         return cls(**plain)
+
+
+def _check_name(what: str, name: object) -> None:
+    if not isinstance(name, str) or not _LEGAL_NAME.fullmatch(name) or not name.strip("."):
+        raise ConfigurationError(
+            f"{what} name is not usable in a Kafka topic: {name!r}; "
+            "use letters, digits, '.', '_' and '-', not only dots"
+        )
+
+
+def _check_topic(name: str, made_of: str) -> None:
+    if len(name) > _LONGEST_TOPIC:
+        raise ConfigurationError(
+            f"topic name is longer than {_LONGEST_TOPIC} characters: {name!r}; shorten {made_of}"
+        )
+
+
+def _check_kafka(config: KafkaSettings) -> None:
+    servers: object = config.bootstrap_servers
+    if not isinstance(servers, str) or not servers.strip():
+        raise ConfigurationError(f"bootstrap_servers is {servers!r}; give Kafka's address, e.g. 'localhost:9092'")
+    for setting, instead in _RESERVED_CLIENT_SETTINGS.items():
+        if setting in config.kafka:
+            remedy = f"use {instead}= instead" if instead else "the protocol depends on it; remove it"
+            raise ConfigurationError(f"kafka[{setting!r}] cannot be set; {remedy}")
 
 
 def default_state_dir() -> Path:

@@ -6,6 +6,7 @@
     ├── ConfigurationError          a setting is wrong; fix it and start again
     │   ├── ChangelogMismatchError  the topic or its metadata is not what this store needs
     │   ├── StateDirectoryError     the state directory cannot be used
+    │   ├── AgentRefusedError       agent and caller do not trust each other: token or certificates
     │   └── SourceModeError         partitioning="source" cannot be proven for this DataFrame
     ├── InvalidInputError           the rows, keys, values or outputs do not fit
     │   ├── InvalidKeyError         a key is null, missing or of a type that cannot be a key
@@ -36,6 +37,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "AgentRefusedError",
     "AgentUnavailableError",
     "BatchAlreadyAppliedError",
     "BatchRefusedError",
@@ -87,6 +89,10 @@ class ChangelogMismatchError(ConfigurationError):
 
 class StateDirectoryError(ConfigurationError):
     """The state directory is missing, not writable, or used by another agent."""
+
+
+class AgentRefusedError(ConfigurationError):
+    """An agent does not accept this process's token, or its certificate is not accepted here."""
 
 
 class SourceModeError(ConfigurationError):

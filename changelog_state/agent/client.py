@@ -12,28 +12,16 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from changelog_state.agent.messages import from_flight_error
+from changelog_state.agent.transport import call_options, connect
 from changelog_state.changelog.record import StoreIdentity
 from changelog_state.config import DEFAULT_RESTORE_MEMORY_MB, StoreConfig
 from changelog_state.requests import RequestHeader
 
-__all__ = ["AgentClient", "connect"]
+__all__ = ["AgentClient"]
 
 _QUICK_SECONDS = 10.0
 _COMMIT_SECONDS = 300.0
 _READ_SECONDS = 120.0
-
-
-def connect(address: str) -> flight.FlightClient:
-    """gRPC by default keeps refusing for seconds after a server is back; 200 ms is enough."""
-    return flight.connect(
-        address,
-        generic_options=[
-            ("grpc.initial_reconnect_backoff_ms", 50),
-            ("grpc.min_reconnect_backoff_ms", 50),
-            ("grpc.max_reconnect_backoff_ms", 200),
-            ("grpc.use_local_subchannel_pool", 1),
-        ],
-    )
 
 
 class AgentClient:
@@ -110,6 +98,13 @@ class AgentClient:
         found = self._call("scan", body, _READ_SECONDS)
         return [(base64.b64decode(key), base64.b64decode(value)) for key, value in found]
 
+    def drain(self, *, undo: bool = False) -> dict[str, Any]:
+        """Have the agent give away what it owns, or end that; answers as ``summary`` does."""
+        return self._call("drain", {"draining": not undo}, _QUICK_SECONDS)  # type: ignore[no-any-return]
+
+    def summary(self) -> dict[str, Any]:
+        return self._call("summary", {}, _QUICK_SECONDS)  # type: ignore[no-any-return]
+
     def stop(self) -> None:
         self._call("stop", {}, _QUICK_SECONDS)
 
@@ -117,7 +112,7 @@ class AgentClient:
         self._client.close()
 
     def _call(self, action: str, body: dict[str, Any], timeout_seconds: float) -> Any:
-        options = flight.FlightCallOptions(timeout=timeout_seconds)
+        options = call_options(self.address, timeout_seconds)
         try:
             results = list(self._client.do_action(flight.Action(action, json.dumps(body).encode()), options=options))
         except (flight.FlightError, pa.ArrowException, OSError) as error:

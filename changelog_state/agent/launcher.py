@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from changelog_state.agent.client import AgentClient
-from changelog_state.agent.server import AGENT_FILE
+from changelog_state.agent.hosting import AGENT_FILE
 from changelog_state.errors import AgentUnavailableError, StateDirectoryError
 from changelog_state.store.directory import is_held
 
@@ -30,10 +30,10 @@ _SCRUBBED_PREFIXES = ("SPARK_", "PYSPARK_", "PYTHON_WORKER", "PYTHONHASHSEED", "
 def find_agent(state_dir: Path) -> AgentClient | None:
     """The agent that serves this directory, if one answers."""
     try:
-        described = json.loads((state_dir / AGENT_FILE).read_text())
-    except (OSError, ValueError):
+        address = json.loads((state_dir / AGENT_FILE).read_text())["socket"]
+    except (OSError, ValueError, KeyError):
         return None
-    client = AgentClient(described["address"])
+    client = AgentClient(address)
     try:
         client.hello()
     except AgentUnavailableError:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
 from changelog_state import errors
+from changelog_state.agent.transport import TLS_CA, TOKEN, on_executors
 from changelog_state.changelog.writer import IndeterminateCommitError
-from changelog_state.errors import AgentUnavailableError, ChangelogStateError
+from changelog_state.errors import AgentRefusedError, AgentUnavailableError, ChangelogStateError
 
 __all__ = [
     "ANSWER_SCHEMA",
@@ -32,6 +34,8 @@ ANSWER_SCHEMA = pa.schema([("row", pa.int32()), ("name", pa.int32()), ("value", 
 class StagedWorkLostError(ChangelogStateError):
     """The agent no longer has what a ticket refers to; the batch must run again."""
 
+
+_NOT_TRUSTED = re.compile(r"certificate verify failed.*|Peer name \S+ is not in peer certificate")
 
 _CLASSES: dict[str, type[ChangelogStateError]] = {
     **{name: getattr(errors, name) for name in errors.__all__},
@@ -57,6 +61,17 @@ def from_flight_error(error: Exception, address: str) -> ChangelogStateError:
     if extra:
         return from_payload(json.loads(extra))
     first_line = str(error).splitlines()[0] if str(error) else repr(error)
+    if isinstance(error, flight.FlightUnauthenticatedError):
+        return AgentRefusedError(
+            f"agent at {address} does not accept this process: its token is missing or not the agent's; set "
+            f"{on_executors(TOKEN)} to the token that the agent was started with"
+        )
+    not_trusted = _NOT_TRUSTED.search(first_line)
+    if not_trusted is not None:
+        return AgentRefusedError(
+            f"agent at {address} has a certificate that is not accepted here ({not_trusted[0]}); see that it is for "
+            f"the host that the agent advertises, and set {on_executors(TLS_CA)} to the authority that has signed it"
+        )
     return AgentUnavailableError(
         f"agent at {address} did not answer ({first_line}); look at its log in the state directory"
     )

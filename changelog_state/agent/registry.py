@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import wait
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any
 
 from changelog_state.agent.claim_jobs import ClaimJobs
 from changelog_state.agent.partition import OpenBatch, Partition
+from changelog_state.agent.phases import Phase
 from changelog_state.agent.staging import StagingBudget
 from changelog_state.changelog.control import read_control
 from changelog_state.changelog.record import Claim, StoreIdentity
@@ -67,6 +69,8 @@ class Registry:
         self._pool = BulkPool()
         self.host = socket.gethostname()
         self.incarnation = uuid.uuid4().hex
+        self.draining = False
+        """Whether it is to give away what it owns, and get nothing new."""
         self.agent_id = f"{self.host}-{os.getpid()}-{self.incarnation[:6]}"
         self._hosts: dict[tuple[str, str], _Host] = {}
         self._lock = threading.Lock()
@@ -187,6 +191,17 @@ class Registry:
     def statuses(self, config: StoreConfig) -> list[dict[str, Any]]:
         partitions = self._host(config).partitions.values()
         return [{"claim_pending": self._claims.is_pending(each), **each.status()} for each in partitions]
+
+    def summary(self) -> dict[str, Any]:
+        """What stands in the way of stopping this agent without anybody noticing."""
+        held = [partition for host in list(self._hosts.values()) for partition in host.partitions.values()]
+        phases = Counter(partition.status()["phase"] for partition in held)
+        return {
+            "draining": self.draining,
+            "owned": phases[Phase.ACTIVE] + phases[Phase.RESTORING],
+            "following": phases[Phase.FOLLOWING],
+            "driver_seen_seconds_ago": None,
+        }
 
     def close(self) -> None:
         """Flush and close everything, then let go of the directory."""

@@ -1,4 +1,4 @@
-"""The agent's door: an Arrow Flight server on a unix socket.
+"""What an agent can be asked for: an Arrow Flight server, behind each of its doors.
 
 Actions carry JSON and are for drivers and tools; one exchange per task attempt carries its reads and writes.
 """
@@ -8,9 +8,6 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import os
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,10 +17,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from changelog_state._version import __version__
 from changelog_state.agent.messages import ANSWER_SCHEMA, to_flight_error
 from changelog_state.agent.partition import OpenBatch
-from changelog_state.agent.registry import AgentSettings, Registry
+from changelog_state.agent.presence import Presence
+from changelog_state.agent.registry import Registry
 from changelog_state.agent.staging import StagedWork
 from changelog_state.changelog.record import StoreIdentity
 from changelog_state.config import StoreConfig
@@ -31,43 +28,25 @@ from changelog_state.errors import ChangelogStateError
 from changelog_state.faults import fault_point
 from changelog_state.requests import RequestHeader
 
-__all__ = ["AGENT_FILE", "run_agent"]
+__all__ = ["AgentServer"]
 
 logger = logging.getLogger(__name__)
 
-AGENT_FILE = "agent.json"
 _ORPHAN_SECONDS = 60.0
 _WATCH_SECONDS = 2.0
-_SOCKET_PREFIX = "changelog-state-agent-"
-
-
-def run_agent(settings: AgentSettings, *, exit_with_drivers: bool = False) -> None:
-    """Serve until stopped by a signal, by request, or because no driver is left."""
-    registry = Registry(settings)
-    agent_file = registry.state_dir / AGENT_FILE
-    _remove_leftovers(agent_file)
-    socket_path = _socket_path()
-    server = AgentServer(registry, f"grpc+unix://{socket_path}")
-    os.chmod(socket_path, 0o600)
-    _write_atomically(agent_file, json.dumps(server.describe()))
-    if exit_with_drivers:
-        threading.Thread(target=server.watch_drivers, name="watch-drivers", daemon=True).start()
-    logger.info("agent %s serves %s at %s", registry.agent_id, registry.state_dir, server.address)
-    try:
-        server.serve()
-    finally:
-        agent_file.unlink(missing_ok=True)
-        registry.close()
-        socket_path.unlink(missing_ok=True)
-        socket_path.parent.rmdir()
-        logger.info("agent %s stopped", registry.agent_id)
 
 
 class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
-    def __init__(self, registry: Registry, address: str) -> None:
-        super().__init__(address)
+    """Serves from when it is made until it is shut down."""
+
+    def __init__(
+        self, registry: Registry, address: str, presence: Presence | None = None, **flight_options: Any
+    ) -> None:
         self._registry = registry
         self.address = address
+        self.presence = presence or Presence(registry, address, address, registry.host)
+        self.on_stop: Callable[[], None] = self.shutdown
+        """Called in a thread of its own when somebody asks the agent to stop."""
         self._drivers: dict[int, str] = {}
         self._actions: dict[str, Callable[[dict[str, Any]], Any]] = {
             "hello": self._hello,
@@ -80,18 +59,14 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
             "release": lambda body: registry.release(_config(body)),
             "read": self._read,
             "scan": self._scan,
+            "drain": self._drain,
+            "summary": lambda body: registry.summary(),
             "stop": self._stop,
         }
+        super().__init__(address, **flight_options)
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "id": self._registry.agent_id,
-            "address": self.address,
-            "host": self._registry.host,
-            "pid": os.getpid(),
-            "state_dir": str(self._registry.state_dir),
-            "version": __version__,
-        }
+        return self.presence.describe()
 
     # -- Flight ------------------------------------------------------------------------------------------
 
@@ -199,9 +174,13 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
         found = self._registry.scan(_config(body), body["partition"], _bytes(body["start"]), end, body["limit"])
         return [(_text(key), _text(value)) for key, value in found]
 
+    def _drain(self, body: dict[str, Any]) -> dict[str, Any]:
+        self._registry.draining = bool(body["draining"])
+        return self._registry.summary()
+
     def _stop(self, body: dict[str, Any]) -> None:
         # From another thread: shutdown waits for calls under way, and this is one of them.
-        threading.Thread(target=self.shutdown, name="stop").start()
+        threading.Thread(target=self.on_stop, name="stop").start()
 
     def watch_drivers(self) -> None:
         """Stop when every driver that ever said hello has been gone for a while."""
@@ -215,7 +194,7 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
                 gone_since = time.monotonic()
             elif time.monotonic() - gone_since > _ORPHAN_SECONDS:
                 logger.info("no driver has been here for %.0f s: stopping", _ORPHAN_SECONDS)
-                self.shutdown()
+                self.on_stop()
                 return
 
 
@@ -237,27 +216,3 @@ def _process_start(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""
-
-
-def _remove_leftovers(agent_file: Path) -> None:
-    """What a killed predecessor could not take away: its socket, in a directory of its own."""
-    try:
-        address = json.loads(agent_file.read_text())["address"]
-    except (OSError, ValueError, KeyError):
-        return
-    left = Path(address.removeprefix("grpc+unix://")).parent
-    if left.name.startswith(_SOCKET_PREFIX):
-        shutil.rmtree(left, ignore_errors=True)
-
-
-def _socket_path() -> Path:
-    """A short path (the kernel takes about 100 bytes) in a directory that only this user can enter."""
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    parent = base if base and os.access(base, os.W_OK) and len(base) < 60 else "/tmp"
-    return Path(tempfile.mkdtemp(prefix=_SOCKET_PREFIX, dir=parent)) / "agent.sock"
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(text)
-    partial.rename(path)

@@ -11,14 +11,15 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from changelog_state.config import StoreConfig
+from changelog_state.config import KafkaSettings, StoreConfig
 from changelog_state.errors import BrokerUnavailableError, ChangelogStateError
 
-__all__ = ["REQUEST_TIMEOUT_SECONDS", "admin", "broker_errors", "consumer", "transactional_producer"]
+__all__ = ["REQUEST_TIMEOUT_SECONDS", "admin", "broker_errors", "consumer", "producer", "transactional_producer"]
 
 logger = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_SECONDS = 15.0
+ANNOUNCE_TIMEOUT_SECONDS = 5.0
 _MEBIBYTE = 1024 * 1024
 _TRANSACTION_TIMEOUT_MS = 600_000
 """Below the broker's default maximum of 15 minutes; a transaction is begun only when all of it is at hand."""
@@ -40,17 +41,17 @@ _UNREACHABLE = frozenset(
 )
 
 
-def admin(config: StoreConfig) -> AdminClient:
+def admin(config: KafkaSettings) -> AdminClient:
     return AdminClient(_common(config, "admin"), logger=logger)
 
 
-def consumer(config: StoreConfig, *, queue_mb: int | None = None) -> Consumer:
+def consumer(config: KafkaSettings, *, queue_mb: int | None = None) -> Consumer:
     """A read_committed consumer without a group.
 
     ``queue_mb``: for replays, how much it may read ahead. What the client asks for at once decides their speed.
     """
     settings = _common(config, "reader" if queue_mb is None else "replay") | {
-        "group.id": f"{config.application}-{config.store}-none",  # required by the client, never joined
+        "group.id": f"{config.application}-none",  # required by the client, never joined
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "isolation.level": "read_committed",
@@ -69,6 +70,17 @@ def consumer(config: StoreConfig, *, queue_mb: int | None = None) -> Consumer:
             "fetch.queue.backoff.ms": 2,
         }
     return Consumer(settings, logger=logger)
+
+
+def producer(config: KafkaSettings) -> Producer:
+    """For single records that stand for themselves: no transactions, in order, and soon given up."""
+    settings = _common(config, "announcer") | {
+        "acks": "all",
+        "max.in.flight.requests.per.connection": 1,
+        "linger.ms": 0,
+        "message.timeout.ms": int(ANNOUNCE_TIMEOUT_SECONDS * 1000),
+    }
+    return Producer(settings, logger=logger)
 
 
 def transactional_producer(
@@ -95,7 +107,7 @@ def transactional_producer(
 
 
 @contextmanager
-def broker_errors(config: StoreConfig, doing: str) -> Iterator[None]:
+def broker_errors(config: KafkaSettings, doing: str) -> Iterator[None]:
     """Turn the client's errors into ours, naming the broker and what was being done."""
     try:
         yield
@@ -103,7 +115,7 @@ def broker_errors(config: StoreConfig, doing: str) -> Iterator[None]:
         raise translated(error, config, doing) from error
 
 
-def translated(error: KafkaException, config: StoreConfig, doing: str) -> ChangelogStateError:
+def translated(error: KafkaException, config: KafkaSettings, doing: str) -> ChangelogStateError:
     cause = error.args[0]
     if isinstance(cause, KafkaError) and cause.code() in _UNREACHABLE:
         return BrokerUnavailableError(
@@ -113,7 +125,7 @@ def translated(error: KafkaException, config: StoreConfig, doing: str) -> Change
     return ChangelogStateError(f"Kafka at {config.bootstrap_servers} refused to {doing}: {cause}")
 
 
-def _common(config: StoreConfig, role: str) -> dict[str, Any]:
+def _common(config: KafkaSettings, role: str) -> dict[str, Any]:
     return {
         "client.id": f"changelog-state-{role}-{uuid.uuid4().hex[:8]}",
         "socket.timeout.ms": int(REQUEST_TIMEOUT_SECONDS * 1000),

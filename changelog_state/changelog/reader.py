@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from changelog_state.changelog import clients
-from changelog_state.config import StoreConfig
+from changelog_state.config import KafkaSettings
 from changelog_state.errors import BrokerUnavailableError, ChangelogStateError
 
 __all__ = ["ChangelogReader", "PositionOutsideLogError"]
@@ -29,7 +29,7 @@ class PositionOutsideLogError(ChangelogStateError):
 class ChangelogReader:
     """Committed records of one partition. A context manager; not for several threads."""
 
-    def __init__(self, config: StoreConfig, topic: str, partition: int, *, queue_mb: int | None = None) -> None:
+    def __init__(self, config: KafkaSettings, topic: str, partition: int, *, queue_mb: int | None = None) -> None:
         self._config = config
         self._topic = topic
         self._partition = partition
@@ -45,11 +45,17 @@ class ChangelogReader:
     def close(self) -> None:
         self._consumer.close()
 
-    def bounds(self) -> tuple[int, int]:
+    def exists(self, timeout_seconds: float = clients.REQUEST_TIMEOUT_SECONDS) -> bool:
+        """Whether there is such a topic. It is not made by asking."""
+        with clients.broker_errors(self._config, f"describe topic {self._topic}"):
+            found = self._consumer.list_topics(self._topic, timeout=timeout_seconds)
+        return bool(found.topics[self._topic].partitions)
+
+    def bounds(self, timeout_seconds: float = clients.REQUEST_TIMEOUT_SECONDS) -> tuple[int, int]:
         """The log's first offset, and the offset up to which transactions are decided."""
         with clients.broker_errors(self._config, f"read the offsets of {self._where()}"):
             low, high = self._consumer.get_watermark_offsets(
-                TopicPartition(self._topic, self._partition), timeout=clients.REQUEST_TIMEOUT_SECONDS
+                TopicPartition(self._topic, self._partition), timeout=timeout_seconds
             )
         return low, high
 
@@ -62,6 +68,10 @@ class ChangelogReader:
         # one before. It is believed from the first record on, or after a while if there is none.
         self._believe_from = self._moved + (_SETTLE_SECONDS if self._was_assigned else 0.0)
         self._was_assigned = True
+
+    def rest(self) -> None:
+        """Ask the broker for nothing more until the next ``seek``."""
+        self._consumer.unassign()
 
     def position(self) -> int:
         """The next offset to be read; passes gaps and transaction markers."""

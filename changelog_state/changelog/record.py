@@ -14,12 +14,12 @@ from changelog_state.codec.expiring import EXPIRING_CODEC
 from changelog_state.codec.kinds import SCHEMA
 from changelog_state.config import FORMAT_VERSION, StoreConfig
 
-__all__ = ["BatchRecord", "Claim", "Epoch", "Marker", "StoreIdentity", "schema_records"]
+__all__ = ["AvroRecord", "BatchRecord", "Claim", "Epoch", "Marker", "StoreIdentity", "schema_records"]
 
 _NULLABLE_STRING = ["null", "string"]
 
 
-class _AvroRecord:
+class AvroRecord:
     _codec: ClassVar[SingleObjectCodec]
 
     def encode(self) -> bytes:
@@ -31,7 +31,7 @@ class _AvroRecord:
 
 
 @dataclass(frozen=True)
-class Marker(_AvroRecord):
+class Marker(AvroRecord):
     """The last record of a batch's transaction in one partition: this batch is in the state."""
 
     query: str
@@ -98,7 +98,7 @@ class StoreIdentity:
 
 
 @dataclass(frozen=True)
-class Claim(_AvroRecord):
+class Claim(AvroRecord):
     """A partition was taken by an agent on behalf of a driver. Its offset is the claim number."""
 
     epoch: int
@@ -128,7 +128,7 @@ class Claim(_AvroRecord):
 
 
 @dataclass(frozen=True)
-class Epoch(_AvroRecord):
+class Epoch(AvroRecord):
     """A driver has taken the store; every driver with a lower epoch is refused from now on."""
 
     epoch: int
@@ -156,7 +156,7 @@ class Epoch(_AvroRecord):
 
 
 @dataclass(frozen=True)
-class BatchRecord(_AvroRecord):
+class BatchRecord(AvroRecord):
     """What a replay of the batch must find unchanged."""
 
     query: str

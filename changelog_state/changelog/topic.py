@@ -1,4 +1,4 @@
-"""The changelog and control topics: created on first use, verified on every use."""
+"""The changelog, control and agents topics: created on first use, verified on every use."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from changelog_state.changelog import clients
-from changelog_state.config import StoreConfig
+from changelog_state.config import ClusterConfig, KafkaSettings, StoreConfig
 from changelog_state.errors import BrokerUnavailableError, ChangelogMismatchError, ConfigurationError
 
-__all__ = ["Topic", "delete_topics", "ensure_topics", "lookup_topic"]
+__all__ = ["Topic", "delete_topics", "ensure_agents_topic", "ensure_topics", "lookup_topic"]
 
 logger = logging.getLogger(__name__)
 
@@ -69,13 +69,22 @@ def ensure_topics(config: StoreConfig) -> Topic:
     )
     found: list[Topic] = []
     for name, partitions, settings, explicit in wanted:
-        topic = _lookup(admin, config, name)
-        if topic is None:
-            _create(admin, config, name, partitions, settings)
-            topic = _await_topic(admin, config, name)
+        topic = _found_or_created(admin, config, name, partitions, settings)
         _verify(topic, partitions, _FIXED | explicit)
         found.append(topic)
     return found[0]
+
+
+def ensure_agents_topic(config: ClusterConfig) -> Topic:
+    """Create the topic in which agents register if it is missing; verify it if it is there."""
+    topic = _found_or_created(clients.admin(config), config, config.agents_topic, 1, _CONTROL_DEFAULTS)
+    if topic.partitions != 1:
+        raise ChangelogMismatchError(
+            f"topic {topic.name} has {topic.partitions} partitions, expected 1; delete it: the agents of application "
+            f"{config.application} make it again when they are started, or use another application name"
+        )
+    _verify_settings(topic, _FIXED)
+    return topic
 
 
 def lookup_topic(config: StoreConfig) -> Topic | None:
@@ -122,7 +131,17 @@ def _as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _lookup(admin: AdminClient, config: StoreConfig, name: str) -> Topic | None:
+def _found_or_created(
+    admin: AdminClient, config: KafkaSettings, name: str, partitions: int, settings: dict[str, str]
+) -> Topic:
+    topic = _lookup(admin, config, name)
+    if topic is None:
+        _create(admin, config, name, partitions, settings)
+        topic = _await_topic(admin, config, name)
+    return topic
+
+
+def _lookup(admin: AdminClient, config: KafkaSettings, name: str) -> Topic | None:
     with clients.broker_errors(config, f"describe topic {name}"):
         description = admin.describe_topics(TopicCollection([name]), request_timeout=_ANSWER_SECONDS)[name]
         try:
@@ -144,7 +163,7 @@ def _lookup(admin: AdminClient, config: StoreConfig, name: str) -> Topic | None:
     return Topic(name, str(described.topic_id), len(described.partitions), settings)
 
 
-def _create(admin: AdminClient, config: StoreConfig, name: str, partitions: int, settings: dict[str, str]) -> None:
+def _create(admin: AdminClient, config: KafkaSettings, name: str, partitions: int, settings: dict[str, str]) -> None:
     replication = int(config.topic.get("replication.factor", -1))
     new = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=settings)
     future = admin.create_topics([new], request_timeout=_ANSWER_SECONDS)[name]
@@ -157,7 +176,7 @@ def _create(admin: AdminClient, config: StoreConfig, name: str, partitions: int,
     logger.info("created topic %s with %d partitions", name, partitions)
 
 
-def _await_topic(admin: AdminClient, config: StoreConfig, name: str) -> Topic:
+def _await_topic(admin: AdminClient, config: KafkaSettings, name: str) -> Topic:
     deadline = time.monotonic() + _ANSWER_SECONDS
     while time.monotonic() < deadline:
         topic = _lookup(admin, config, name)
@@ -176,6 +195,10 @@ def _verify(topic: Topic, partitions: int, settings: Mapping[str, str]) -> None:
             f"topic {topic.name} has {topic.partitions} partitions, the store was given partitions={partitions}; "
             f"use partitions={topic.partitions}, or another store name (a store's partition count is fixed)"
         )
+    _verify_settings(topic, settings)
+
+
+def _verify_settings(topic: Topic, settings: Mapping[str, str]) -> None:
     for name, expected in settings.items():
         found = topic.settings.get(name)
         if found != expected:

@@ -22,8 +22,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, broker, agent, status, get, scan, clear):
+for command in (demo, broker, status, get, scan, clear):
     app.command()(command)
+app.add_typer(agent, name="agent")
 
 
 def main() -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
+import os
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -17,11 +19,14 @@ import typer
 
 from changelog_state.cli.selection import parse_partitions
 from changelog_state.cli.target import SERVICE_SETTINGS, Target, changelog_partitions
-from changelog_state.config import StoreConfig, default_state_dir
+from changelog_state.config import ClusterConfig, StoreConfig, default_state_dir
 from changelog_state.errors import ConfigurationError
 from changelog_state.store.directory import local_partitions
 
-__all__ = ["Common", "with_common_options"]
+__all__ = ["KAFKA_VARIABLE", "Common", "with_common_options"]
+
+KAFKA_VARIABLE = "CHANGELOG_STATE_KAFKA"
+"""Client settings as JSON. What a file says comes first."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +77,24 @@ class Common:
             here = [partition for partition in here if partition in chosen]
         return Target(settings, here)
 
+    def cluster(self) -> ClusterConfig:
+        """The application and its Kafka, whatever stores it has."""
+        settings = self._settings("application", "bootstrap_servers")
+        return ClusterConfig(
+            settings["application"],
+            settings["bootstrap_servers"],
+            settings.get("kafka", {}),
+            settings.get("topic", {}),
+        )
+
+    def directory(self) -> Path:
+        return Path(self._settings()["state_dir"])
+
     def _settings(self, *needed: str) -> dict[str, Any]:
         given = {name: getattr(self, name) for name in _SETTINGS if getattr(self, name) is not None}
         settings = _from_file(self.config) | given
+        if KAFKA_VARIABLE in os.environ:
+            settings["kafka"] = _from_variable() | settings.get("kafka", {})
         for name in needed:
             if name not in settings:
                 option = "--" + name.replace("_", "-")
@@ -115,6 +135,20 @@ def with_common_options(
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return wrapped
+
+
+def _from_variable() -> dict[str, Any]:
+    """Client settings for processes that have no file; they may hold secrets, so an error does not show them."""
+    try:
+        found = json.loads(os.environ[KAFKA_VARIABLE])
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ConfigurationError(
+            f"{KAFKA_VARIABLE} is not a JSON object; give the clients' settings, e.g. "
+            '{"security.protocol": "SASL_SSL"}'
+        )
+    return found
 
 
 def _from_file(path: Path | None) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from changelog_state.agent.hosting import AGENT_FILE
 from changelog_state.agent.launcher import find_agent
-from changelog_state.agent.server import AGENT_FILE
 from changelog_state.errors import UnavailableError
 
 __all__ = ["agent_of", "is_alive", "kill_agent", "kill_leftovers", "remove_socket", "stop_agent"]
@@ -51,7 +51,7 @@ def stop_agent(state_dir: Path) -> None:
 
 def remove_socket(described: dict[str, Any]) -> None:
     """What a killed agent leaves behind outside of its state directory."""
-    _, _, path = described["address"].partition("grpc+unix://")
+    _, _, path = described["socket"].partition("grpc+unix://")
     if path and Path(path).parent.name.startswith("changelog-state-"):
         shutil.rmtree(Path(path).parent, ignore_errors=True)
 

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from changelog_state.agent.client import connect
 from changelog_state.agent.messages import REQUEST_SCHEMA, from_flight_error
+from changelog_state.agent.transport import call_options, connect
 from changelog_state.errors import ChangelogStateError
 from changelog_state.requests import RequestHeader
 
@@ -34,9 +34,7 @@ class Session:
             client = _clients[os.getpid(), address] = connect(address)
         descriptor = flight.FlightDescriptor.for_command(header.encode())
         try:
-            self._writer, self._reader = client.do_exchange(
-                descriptor, flight.FlightCallOptions(timeout=_LONGEST_SECONDS)
-            )
+            self._writer, self._reader = client.do_exchange(descriptor, call_options(address, _LONGEST_SECONDS))
             self._writer.begin(REQUEST_SCHEMA)
         except (flight.FlightError, pa.ArrowException, OSError) as error:
             raise self._lost(error) from error

@@ -15,8 +15,8 @@ BULK_OFFSETS = "TEST_BULK_OFFSETS"
 if __name__ == "__main__":
     without_pandas()
     import restore.bulk
+    from changelog_state.agent.hosting import run_agent
     from changelog_state.agent.registry import AgentSettings
-    from changelog_state.agent.server import run_agent
 
     if BULK_OFFSETS in os.environ:
         restore.bulk.BULK_OFFSETS = int(os.environ[BULK_OFFSETS])
