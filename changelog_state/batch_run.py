@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from changelog_state import spark_bridge
 from changelog_state.arrangement import Arranged
 from changelog_state.changelog.record import BatchRecord
 from changelog_state.config import StoreConfig
@@ -194,10 +195,18 @@ class BatchRun:
         result.persist(StorageLevel.MEMORY_AND_DISK)
         rows = self.aside.submit(lambda: result.where(F.col(TICKET_COLUMN).isNull()).drop(TICKET_COLUMN))
         try:
-            collected = result.where(F.col(TICKET_COLUMN).isNotNull()).select(TICKET_COLUMN).collect()
+            # A task may not notice for long that its owner is gone without a word; the driver does, and ends the job.
+            with (
+                spark_bridge.tag_jobs(result, token),
+                self.coordinator.watching(owners, lambda: spark_bridge.cancel_tagged(result, token)),
+            ):
+                collected = result.where(F.col(TICKET_COLUMN).isNotNull()).select(TICKET_COLUMN).collect()
         except (PySparkException, Py4JError) as error:
             result.unpersist()
             self.coordinator.close_batch(token)
+            lost = self.coordinator.lost_owner(owners)
+            if lost is not None:
+                raise BatchLostError(str(lost)) from error
             ours = job_error(error)
             if ours is None:
                 raise

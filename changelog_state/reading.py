@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any
 
@@ -14,64 +15,97 @@ from changelog_state.changelog.control import read_control, verify_identity
 from changelog_state.changelog.reader import ChangelogReader
 from changelog_state.changelog.record import StoreIdentity
 from changelog_state.changelog.topic import lookup_topic
+from changelog_state.cluster_status import partition_status
 from changelog_state.codec.keys import KeyCodec, record_key, split_record_key
 from changelog_state.codec.kinds import DATA
 from changelog_state.codec.partitioner import partition_of
 from changelog_state.config import StoreConfig
 from changelog_state.errors import BatchRunningError, ConfigurationError, InvalidKeyError, SourceModeError
+from changelog_state.routes import Routes
 from changelog_state.state.ttl import ABSENT, decode_visible
 from changelog_state.store.base import next_prefix
-from restore.figures import RestoreFigures
+from restore.replica_lag import LagLimits
 
-__all__ = ["StateReader"]
+__all__ = ["Reading", "StateReader", "recorded_identity"]
 
 _PAGE = 1_000
 
 
+@dataclass(frozen=True)
+class Reading:
+    """A value, and how far behind the log the agent was that gave it."""
+
+    value: Any
+    replica: bool
+    """Whether a replica has answered, and not the owner."""
+    lag_records: int
+    lag_seconds: float
+
+
+def recorded_identity(config: StoreConfig) -> StoreIdentity | None:
+    """What the store was made as; None if it was never written."""
+    if lookup_topic(config) is None:
+        return None
+    epoch = read_control(config).epoch
+    if epoch is None:
+        return None
+    identity = StoreIdentity.from_fields(vars(epoch))
+    wanted = StoreIdentity.of(config, identity.partitioner, identity.key_types)
+    verify_identity(config, identity, wanted)
+    return identity
+
+
 class StateReader:
-    def __init__(self, config: StoreConfig, agent: AgentClient | None) -> None:
+    def __init__(self, config: StoreConfig, routes: Routes) -> None:
         self._config = config
-        self._agent = agent
+        self._routes = routes
 
     def identity(self) -> StoreIdentity | None:
-        """What the store was made as; None if it was never written."""
-        if lookup_topic(self._config) is None:
-            return None
-        epoch = read_control(self._config).epoch
-        if epoch is None:
-            return None
-        identity = StoreIdentity.from_fields(vars(epoch))
-        wanted = StoreIdentity.of(self._config, identity.partitioner, identity.key_types)
-        verify_identity(self._config, identity, wanted)
-        return identity
+        return recorded_identity(self._config)
 
-    def get(self, key: Any, name: str, default: Any) -> Any:
+    def read(self, key: Any, name: str, default: Any, *, stale_ok: bool) -> Reading:
         identity = self.identity()
-        if identity is None:
-            return default
-        codec = KeyCodec(tuple(identity.key_types))
-        wanted = record_key(DATA, codec.encode(key), name)
-        for partition in self._places(identity, codec, key):
-            value = decode_visible(self._reads().read(self._config, partition, [wanted])[0], _now_ms())
-            if value is not ABSENT:
-                return value
-        return default
+        lag: dict[str, Any] = {"lag_records": 0, "lag_seconds": 0.0}
+        replica, value = False, ABSENT
+        if identity is not None:
+            codec = KeyCodec(tuple(identity.key_types))
+            wanted = record_key(DATA, codec.encode(key), name)
+            for partition in self._places(identity, codec, key):
+                [found], lag = self._routes.ask(
+                    partition,
+                    lambda agent, partition=partition: agent.read_with_lag(  # type: ignore[misc]
+                        self._config, partition, [wanted], stale_ok=stale_ok
+                    ),
+                    stale_ok=stale_ok,
+                )
+                replica = lag["phase"] != "ACTIVE"
+                value = decode_visible(found, _now_ms())
+                if value is not ABSENT:
+                    break
+        return Reading(default if value is ABSENT else value, replica, lag["lag_records"], lag["lag_seconds"])
 
-    def get_all(self, key: Any) -> dict[str, Any]:
+    def get_all(self, key: Any, *, stale_ok: bool = False) -> dict[str, Any]:
         identity = self.identity()
         if identity is None:
             return {}
         codec = KeyCodec(tuple(identity.key_types))
         prefix = DATA + codec.encode(key)
         for partition in self._places(identity, codec, key):
-            entries = self._entries(partition, prefix, next_prefix(prefix))
+            entries = self._entries(partition, prefix, next_prefix(prefix), stale_ok)
             found = _visible(codec, entries)
             if found:
                 return found
         return {}
 
     def scan(
-        self, prefix: Any, start: Any, end: Any, limit: int | None, partitions: Sequence[int] | None = None
+        self,
+        prefix: Any,
+        start: Any,
+        end: Any,
+        limit: int | None,
+        partitions: Sequence[int] | None = None,
+        *,
+        stale_ok: bool = False,
     ) -> Iterator[tuple[Any, dict[str, Any]]]:
         if prefix is not None and (start is not None or end is not None):
             raise InvalidKeyError("scan takes a prefix, or start and end, not both")
@@ -88,50 +122,34 @@ class StateReader:
             lower = DATA if start is None else DATA + codec.bound(start)
             upper = next_prefix(DATA) if end is None else DATA + codec.bound(end)
         chosen = range(self._config.partitions) if partitions is None else partitions
-        return islice(self._scan(codec, lower, upper, chosen), limit)
+        return islice(self._scan(codec, lower, upper, chosen, stale_ok), limit)
 
     def _scan(
-        self, codec: KeyCodec, lower: bytes, upper: bytes | None, partitions: Sequence[int]
+        self, codec: KeyCodec, lower: bytes, upper: bytes | None, partitions: Sequence[int], stale_ok: bool
     ) -> Iterator[tuple[Any, dict[str, Any]]]:
-        streams = [self._entries(partition, lower, upper) for partition in partitions]
+        streams = [self._entries(partition, lower, upper, stale_ok) for partition in partitions]
         merged = heapq.merge(*streams)
         for key, entries in groupby(merged, key=lambda entry: split_record_key(codec, entry[0])[1]):
             found = _visible(codec, entries)
             if found:
                 yield key, found
 
-    def status(self) -> dict[str, Any]:
-        described = [] if self._agent is None else [self._agent.hello()]
-        held = {} if self._agent is None else {s["partition"]: s for s in self._agent.status(self._config)}
-        partitions: list[dict[str, Any]] = []
-        for number, end_offset in enumerate(self._end_offsets()):
-            status = held.get(number)
-            owned = status is not None and status["phase"] in ("ACTIVE", "RESTORING")
-            position = status["position"] if status is not None else None
-            partitions.append(
-                {
-                    "partition": number,
-                    "owner": described[0]["id"] if owned else None,
-                    "phase": status["phase"] if status is not None else "CLOSED",
-                    "last_batch": status["last_batch"] if status is not None else None,
-                    "position": position,
-                    "end_offset": end_offset,
-                    "lag_records": _lag(status, position, end_offset),
-                    "replicas": [],
-                    "restore": _restore(status),
-                    "error": status["error"] if status is not None else None,
-                }
-            )
+    def status(self, limits: LagLimits) -> dict[str, Any]:
+        answering = self._routes.look()
         return {
             "application": self._config.application,
             "store": self._config.store,
-            "partitions": partitions,
-            "agents": described,
+            "partitions": [
+                partition_status(number, end_offset, answering, limits)
+                for number, end_offset in enumerate(self._end_offsets())
+            ],
+            "agents": [dict(one.agent) for one in answering],
         }
 
     def refuse_if_running(self) -> None:
         """A batch of another driver that is alive must not lose its state under its feet."""
-        running = [s["batch_open"] for s in self._reads().status(self._config) if s["batch_running"]]
+        statuses = [status for one in self._routes.look() for status in one.partitions.values()]
+        running = [status["batch_open"] for status in statuses if status["batch_running"]]
         if running:
             raise BatchRunningError(
                 f"batch {running[0]['batch']} of query {running[0]['query']} is running on store "
@@ -157,9 +175,14 @@ class StateReader:
         if identity.partitioner == "kafka":
             yield from (other for other in range(identity.partitions) if other != first)
 
-    def _entries(self, partition: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def _entries(
+        self, partition: int, start: bytes, end: bytes | None, stale_ok: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
+        def ask(agent: AgentClient) -> list[tuple[bytes, bytes]]:
+            return agent.scan(self._config, partition, start, end, _PAGE, stale_ok=stale_ok)
+
         while True:
-            page = self._reads().scan(self._config, partition, start, end, _PAGE)
+            page = self._routes.ask(partition, ask, stale_ok=stale_ok)
             yield from page
             if len(page) < _PAGE:
                 return
@@ -174,10 +197,6 @@ class StateReader:
                 found.append(reader.bounds()[1])
         return found
 
-    def _reads(self) -> AgentClient:
-        assert self._agent is not None
-        return self._agent
-
 
 def _visible(codec: KeyCodec, entries: Any) -> dict[str, Any]:
     now_ms = _now_ms()
@@ -187,23 +206,6 @@ def _visible(codec: KeyCodec, entries: Any) -> dict[str, Any]:
         if value is not ABSENT:
             found[split_record_key(codec, entry_key)[2]] = value
     return found
-
-
-def _lag(status: dict[str, Any] | None, position: int | None, end_offset: int | None) -> int | None:
-    """Offsets not yet read. An owner has everything, though transaction markers follow its position."""
-    if end_offset is None or position is None:
-        return end_offset
-    if status is not None and status["phase"] == "ACTIVE":
-        return 0
-    return max(0, end_offset - position)
-
-
-def _restore(status: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The figures of the latest restore here, which may be over."""
-    if status is None or status["restore"] is None:
-        return None
-    figures = RestoreFigures.of(status["partition"], status["phase"], status["restore"])
-    return dict(status["restore"]) | figures.to_json()
 
 
 def _now_ms() -> int:

@@ -7,16 +7,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from changelog_state.agent.client import AgentClient
-from changelog_state.agent.launcher import find_agent, start_agent, stop_agent
 from changelog_state.changelog.record import StoreIdentity
-from changelog_state.changelog.topic import Topic, ensure_topics
+from changelog_state.changelog.topic import Topic, ensure_topics, lookup_topic
 from changelog_state.config import DEFAULT_RESTORE_MEMORY_MB, StoreConfig, default_state_dir
 from changelog_state.errors import (
-    AgentUnavailableError,
     BatchAlreadyAppliedError,
     BatchRunningError,
     ConfigurationError,
@@ -25,13 +23,16 @@ from changelog_state.errors import (
     SourceModeError,
     UnavailableError,
 )
-from changelog_state.reading import StateReader
+from changelog_state.fleet import Fleet
+from changelog_state.reading import Reading, StateReader, recorded_identity
+from changelog_state.routes import Routes
 from restore.coordinator import Coordinator
 from restore.gate import NewQueryPolicy, UnreplayablePolicy
 from restore.listener import RestoreListener
+from restore.replica_lag import LagLimits
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from changelog_state.arrangement import OrderBy
@@ -55,6 +56,8 @@ class StateService:
     ``restore_memory_mb``: what an agent may use for restoring.
     ``restore_listener``: told about restores that a batch waits for; it stays in this process.
     ``show_progress``: whether they are shown on stderr, if they take longer than a moment.
+    ``standby_replicas``: how many other hosts keep each partition hot, to take it over at once.
+    ``replica_lag_seconds``, ``replica_lag_records``: beyond which a replica is warned of.
     """
 
     def __init__(
@@ -75,6 +78,8 @@ class StateService:
         restore_memory_mb: int = DEFAULT_RESTORE_MEMORY_MB,
         restore_listener: RestoreListener | None = None,
         show_progress: bool = True,
+        replica_lag_seconds: float = 60.0,
+        replica_lag_records: int = 100_000,
     ) -> None:
         self._settings: dict[str, Any] = {
             "application": application,
@@ -91,6 +96,8 @@ class StateService:
             "restore_timeout_seconds": restore_timeout_seconds,
             "restore_memory_mb": restore_memory_mb,
             "show_progress": show_progress,
+            "replica_lag_seconds": replica_lag_seconds,
+            "replica_lag_records": replica_lag_records,
         }
         self._config = StoreConfig(
             application, store, bootstrap_servers, partitions, dict(kafka or {}), dict(topic or {})
@@ -105,16 +112,18 @@ class StateService:
                 f"restore_listener is {restore_listener!r}; give an instance of a subclass of RestoreListener"
             )
         self._restore_listener = restore_listener
-        if standby_replicas != 0:
-            raise ConfigurationError(
-                f"standby_replicas is {standby_replicas!r}; this version keeps no hot replicas: use 0"
-            )
-        self._state_dir = Path(state_dir) if state_dir is not None else default_state_dir()
+        if isinstance(standby_replicas, bool) or not isinstance(standby_replicas, int) or standby_replicas < 0:
+            raise ConfigurationError(f"standby_replicas is {standby_replicas!r}; give a whole number, 0 for none")
+        self._fleet = Fleet(
+            self._config,
+            None if state_dir is None else Path(state_dir),
+            default_state_dir(),
+            start=agents == "auto",
+        )
+        self._routes = Routes(self._config, self._fleet.needed)
         self._lock = threading.Lock()
         self._coordinator: Coordinator | None = None
         self._topic: Topic | None = None
-        self._agent: AgentClient | None = None
-        self._started_agent = False
         self._executor: ThreadPoolExecutor | None = None
         self._applied: tuple[str, str, int] | None = None
         self._result: DataFrame | None = None
@@ -177,7 +186,7 @@ class StateService:
             if arranged.topic is not None:
                 self._check_source(arranged.topic)
             identity = StoreIdentity.of(self._config, _PARTITIONERS[partitioning], codec.describe())
-            coordinator = self._reigning(identity)
+            coordinator = self._reigning(identity, spark_bridge.spark_of(df))
             assert self._topic is not None
             run = BatchRun(
                 config=self._config,
@@ -238,13 +247,20 @@ class StateService:
 
     # -- reads -------------------------------------------------------------------------------------------
 
-    def get(self, key: Any, name: str, default: Any = None) -> Any:
-        """One value of one key, as committed; ``default`` if there is none."""
-        return self._reader().get(key, name, default)
+    def get(self, key: Any, name: str, default: Any = None, *, stale_ok: bool = False) -> Any:
+        """One value of one key, as committed; ``default`` if there is none.
 
-    def get_all(self, key: Any) -> dict[str, Any]:
+        ``stale_ok``: a replica may answer, which is nearer or still there; ``read`` also tells how old it may be.
+        """
+        return self.read(key, name, default, stale_ok=stale_ok).value
+
+    def read(self, key: Any, name: str, default: Any = None, *, stale_ok: bool = False) -> Reading:
+        """Like ``get``, with who answered and the lag that it was answered at."""
+        return self._reader().read(key, name, default, stale_ok=stale_ok)
+
+    def get_all(self, key: Any, *, stale_ok: bool = False) -> dict[str, Any]:
         """All names and values of one key."""
-        return self._reader().get_all(key)
+        return self._reader().get_all(key, stale_ok=stale_ok)
 
     def scan(
         self,
@@ -254,22 +270,27 @@ class StateService:
         limit: int | None = None,
         *,
         partitions: Sequence[int] | None = None,
+        stale_ok: bool = False,
     ) -> Iterator[tuple[Any, dict[str, Any]]]:
         """Keys with their values, in order of the keys: of a prefix, or of [start, end); of some partitions only."""
-        return self._reader().scan(prefix, start, end, limit, partitions)
+        return self._reader().scan(prefix, start, end, limit, partitions, stale_ok=stale_ok)
 
     def key_types(self) -> list[str] | None:
         """The types of the key's columns; None while the store has never been written."""
-        identity = StateReader(self._config, None).identity()
+        identity = recorded_identity(self._config)
         return None if identity is None else identity.key_types
 
     def status(self) -> dict[str, Any]:
         """Partitions and agents as they are; starts nothing, changes nothing."""
-        agent = self._agent_if_running()
-        return StateReader(self._config, agent).status()
+        return StateReader(self._config, Routes(self._config, self._fleet.known)).status(self._lag_limits())
 
     def _reader(self) -> StateReader:
-        return StateReader(self._config, self._some_agent())
+        return StateReader(self._config, self._routes)
+
+    def _lag_limits(self) -> LagLimits:
+        limits = LagLimits(self._settings["replica_lag_seconds"], self._settings["replica_lag_records"])
+        topic = self._topic or lookup_topic(self._config)
+        return limits if topic is None else replace(limits, delete_retention_ms=topic.delete_retention_ms)
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -302,14 +323,7 @@ class StateService:
             if self._executor is not None:
                 self._executor.shutdown()
                 self._executor = None
-            if self._agent is not None:
-                if self._started_agent:
-                    try:
-                        stop_agent(self._agent, self._state_dir)
-                    except UnavailableError as error:
-                        logger.info("agent was gone already: %s", error)
-                self._agent.close()
-            self._agent, self._started_agent = None, False
+            self._fleet.close()
 
     def __enter__(self) -> StateService:
         return self
@@ -319,7 +333,7 @@ class StateService:
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    def _reigning(self, identity: StoreIdentity) -> Coordinator:
+    def _reigning(self, identity: StoreIdentity, spark: SparkSession | None = None) -> Coordinator:
         """The coordinator of this driver; taking the epoch the first time."""
         if self._coordinator is not None and self._coordinator.identity != identity:
             self._abdicate()
@@ -328,8 +342,11 @@ class StateService:
             self._coordinator = Coordinator(
                 self._config,
                 identity,
-                lambda: [self._some_agent()],
+                lambda: self._fleet.needed(spark),
                 self._settings["restore_timeout_seconds"],
+                standby_replicas=self._settings["standby_replicas"],
+                lag_limits=self._lag_limits(),
+                discover=self._fleet.known,
                 restore_memory_mb=self._settings["restore_memory_mb"],
                 listener=self._restore_listener,
                 show_progress=self._settings["show_progress"],
@@ -347,30 +364,6 @@ class StateService:
         if self._coordinator is not None:
             self._coordinator.close()
             self._coordinator = None
-
-    def _agent_if_running(self) -> AgentClient | None:
-        if self._agent is not None:
-            try:
-                self._agent.hello(as_driver=True)
-                return self._agent
-            except AgentUnavailableError:
-                self._agent.close()
-                self._agent = None
-        self._agent = find_agent(self._state_dir)
-        return self._agent
-
-    def _some_agent(self) -> AgentClient:
-        agent = self._agent_if_running()
-        if agent is None:
-            if self._settings["agents"] == "external":
-                raise AgentUnavailableError(
-                    f"no agent answers for state directory {self._state_dir}; start one with "
-                    f"`changelog-state agent --state-dir {self._state_dir}`, or use agents='auto'"
-                )
-            agent = self._agent = start_agent(self._state_dir)
-            self._started_agent = True
-        agent.hello(as_driver=True)
-        return agent
 
 
 def _from_settings(settings: dict[str, Any]) -> StateService:

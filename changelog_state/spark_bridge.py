@@ -1,8 +1,9 @@
-"""The only module that touches Spark's JVM: which batch is this, and which Kafka range is in which task?
+"""The only module that touches Spark's JVM: which batch is this, which Kafka range is in which task, who executes?
 
-Everything here reads; nothing runs a Spark job or takes a lock of the streaming query. Everything else in
-this library is the public DataFrame API. What is read is private API of Spark, examined in 4.0: where it is
-missing (Spark Connect, another version) ``query_context`` knows less and ``source_ranges`` refuses.
+Everything here reads, except ``run_on_executors``, which runs a job of its own, and the tags of jobs, which are
+public API; nothing takes a lock of the streaming query. Everything else in this library is the public DataFrame
+API. What is read is private API of Spark, examined in 4.0: where it is missing (Spark Connect, another version)
+``query_context`` knows less, ``source_ranges`` and ``executors`` refuse, and jobs are not tagged.
 """
 
 from __future__ import annotations
@@ -13,17 +14,34 @@ import logging
 import os
 import re
 import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from changelog_state.errors import SourceModeError
+from changelog_state.errors import ConfigurationError, SourceModeError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["QueryContext", "SourceRange", "query_context", "source_ranges", "spark_of", "use_drivers_python"]
+__all__ = [
+    "Executor",
+    "QueryContext",
+    "SourceRange",
+    "cancel_tagged",
+    "executors",
+    "is_local",
+    "query_context",
+    "run_on_executors",
+    "source_ranges",
+    "spark_of",
+    "tag_jobs",
+    "use_drivers_python",
+    "wake_executors",
+]
 
 _log = logging.getLogger(__name__)
 _logged: set[str] = set()
@@ -145,10 +163,153 @@ def _hash(offsets: list[Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def _debug_once(what: str, error: Exception | None = None) -> None:
     if what not in _logged:
         _logged.add(what)
         _log.debug("query context: %s", what, exc_info=error)
+
+
+# --- who executes? ---------------------------------------------------------------------------------------
+
+_T = TypeVar("_T")
+_FINDS_OUT_SECONDS = 10.0  # Spark's own record of its tasks is written a moment behind them.
+_MOST_TASKS = 100_000
+
+
+@dataclass(frozen=True)
+class Executor:
+    """``host`` is its name as Spark knows it: by this others reach it."""
+
+    id: str
+    host: str
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether tasks run inside of the driver. ``local-cluster`` is a cluster."""
+    master = str(spark.conf.get("spark.master", "local"))
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def executors(spark: SparkSession) -> tuple[Executor, ...]:
+    """Those that are registered now; on a cluster that has just been asked for some, none perhaps.
+
+    NOTE: not from the status that the UI shows: that is behind, and this is what the scheduler has.
+    """
+    try:
+        context: Any = spark.sparkContext
+        found = context._jsc.sc().env().blockManager().master().getMemoryStatus().keysIterator()
+        known = []
+        while found.hasNext():
+            manager = found.next()
+            if not manager.isDriver():
+                known.append(Executor(str(manager.executorId()), str(manager.host())))
+    except Py4JJavaError:
+        raise
+    except Exception as error:
+        raise ConfigurationError(
+            f"this Spark does not show its executors ({_first_line(error)}); start an agent on every worker node "
+            "with `changelog-state agent --advertise host:port`, and use agents='external'"
+        ) from error
+    return tuple(sorted(known, key=lambda executor: (executor.host, executor.id)))
+
+
+def wake_executors(spark: SparkSession) -> None:
+    """Wait until there is one at least, as every job does; Spark may not even have asked for any before."""
+    spark.sparkContext.parallelize([0], 1).count()
+
+
+def run_on_executors(
+    spark: SparkSession, where: Sequence[Executor], function: Callable[[Executor], _T]
+) -> dict[Executor, _T]:
+    """One task for each of these executors: what ``function`` gave, by the executor that really ran it.
+
+    Spark takes a preferred executor for a wish: after ``spark.locality.wait`` it runs a task elsewhere rather than
+    not at all. So an executor may be missing in the answer, and ``function`` must know where it is by itself:
+    what it is called with is only where it should be.
+    """
+    from pyspark import TaskContext
+    from pyspark.core.rdd import RDD
+    from pyspark.serializers import UTF8Deserializer
+
+    context: Any = spark.sparkContext
+    jvm, wanted = context._jvm, list(where)
+    to_seq = jvm.PythonUtils.toSeq
+    # The form in which Spark writes down that an executor has a block cached.
+    pinned = [
+        jvm.scala.Tuple2(str(number), to_seq([f"executor_{executor.host}_{executor.id}"]))
+        for number, executor in enumerate(wanted)
+    ]
+    of_strings = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("java.lang.String"))
+    numbers = RDD(context._jsc.sc().makeRDD(to_seq(pinned), of_strings).toJavaRDD(), context, UTF8Deserializer())
+
+    def run(rows: Iterator[str]) -> Iterator[tuple[int, int, _T]]:
+        task: Any = TaskContext.get()
+        for number in rows:
+            yield task.stageId(), task.taskAttemptId(), function(wanted[int(number)])
+
+    answers = numbers.mapPartitions(run).collect()
+    known = {executor.id: executor for executor in (*wanted, *executors(spark))}
+    ran_on = _executors_of_tasks(context, {stage for stage, _, _ in answers}, {task for _, task, _ in answers})
+    return {known[ran_on[task]]: answer for _, task, answer in answers if ran_on.get(task) in known}
+
+
+def _executors_of_tasks(context: Any, stages: set[int], tasks: set[int]) -> dict[int, str]:
+    """By the ids of tasks that have ended, the ids of their executors."""
+    status = context._jsc.sc().statusStore()
+    deadline = time.monotonic() + _FINDS_OUT_SECONDS
+    while True:
+        found: dict[int, str] = {}
+        for stage in stages:
+            listed = status.taskList(stage, 0, _MOST_TASKS)
+            for index in range(listed.size()):
+                task = listed.apply(index)
+                found[int(task.taskId())] = str(task.executorId())
+        if tasks <= set(found) or time.monotonic() > deadline:
+            return found
+        time.sleep(0.05)
+
+
+# --- jobs that may have to be cancelled ------------------------------------------------------------------
+
+
+@contextmanager
+def tag_jobs(df: DataFrame, tag: str) -> Iterator[None]:
+    """Jobs that this thread starts inside can be cancelled by the tag, from any thread; without a JVM they cannot."""
+    context = _context_of(df)
+    if context is None:
+        yield
+        return
+    context.addJobTag(tag)
+    try:
+        yield
+    finally:
+        # The session may be gone by now, and what is raised inside is worth more than that.
+        try:
+            context.removeJobTag(tag)
+        except Exception as error:
+            _debug_once("tag left behind", error)
+
+
+def cancel_tagged(df: DataFrame, tag: str) -> None:
+    """Cancel the running jobs with this tag; they fail where they were started. Others go on."""
+    context = _context_of(df)
+    if context is not None:
+        try:
+            context.cancelJobsWithTag(tag)
+        except Exception as error:
+            _debug_once("jobs not cancelled", error)
+
+
+def _context_of(df: DataFrame) -> Any:
+    try:
+        return spark_of(df).sparkContext
+    except Exception as error:
+        _debug_once("no Spark context", error)
+        return None
 
 
 # --- which Kafka range is in which task? -----------------------------------------------------------------
@@ -196,10 +357,9 @@ def source_ranges(df: DataFrame) -> tuple[SourceRange, ...]:
     except Py4JJavaError:
         raise
     except (Py4JError, AttributeError, TypeError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise SourceModeError(
             f'partitioning="source" cannot be proven: this Spark does not show the partitions of its plan '
-            f'({reason}); use partitioning="hash", or classic Spark 4.0'
+            f'({_first_line(error)}); use partitioning="hash", or classic Spark 4.0'
         ) from error
     _check_one_range_per_topic_partition(ranges)
     return ranges

@@ -21,7 +21,7 @@ from changelog_state.errors import (
     error_named,
 )
 
-__all__ = ["MOST_FAILURES", "ClaimFailures", "error_of", "worth_retrying"]
+__all__ = ["MOST_FAILURES", "ClaimFailures", "error_of", "has_failed", "worth_retrying"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,14 +36,18 @@ class ClaimFailures:
     def note(self, statuses: Iterable[Mapping[str, Any]]) -> None:
         """What agents answered to a claim. Raises a failure that another try does not mend, or has not."""
         for status in statuses:
-            # One that failed earlier, and whose turn has not come, has not failed again.
-            if status["phase"] != "FAILED" or status["claim_pending"]:
+            if not has_failed(status):
                 continue
             number, error = status["partition"], error_of(status["error"])
             self._counts[number] += 1
             if not worth_retrying(error) or self._counts[number] >= MOST_FAILURES:
                 raise error
             logger.warning("partition %d: claiming again after: %s", number, error)
+
+
+def has_failed(status: Mapping[str, Any]) -> bool:
+    """One that failed earlier, and whose turn has not come, has not failed again."""
+    return bool(status["phase"] == "FAILED" and not status["claim_pending"])
 
 
 def worth_retrying(error: ChangelogStateError) -> bool:

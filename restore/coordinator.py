@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from changelog_state.changelog.control import ControlLog
 from changelog_state.changelog.record import StoreIdentity
@@ -21,9 +20,13 @@ from changelog_state.errors import (
 )
 from changelog_state.faults import fault_point
 from changelog_state.requests import RequestHeader
-from restore.assignment import AgentView, Held, assign
-from restore.claim_failures import ClaimFailures, worth_retrying
+from restore.agent_watch import AgentWatch
+from restore.assignment import assign
+from restore.claim_failures import ClaimFailures, has_failed, worth_retrying
+from restore.cluster_agent import Agent
 from restore.listener import RestoreListener
+from restore.replica_lag import LagLimits
+from restore.steward import Steward, views_of
 from restore.waiting import RestoreWait, is_ready, not_ready_text
 
 __all__ = ["Agent", "BatchLostError", "Coordinator", "Owner", "Ticket"]
@@ -34,34 +37,6 @@ _POLL_SECONDS = 0.5
 _PAUSE_SECONDS = 0.1
 
 
-class Agent(Protocol):
-    """What the coordinator needs of an agent."""
-
-    address: str
-
-    def status(self, config: StoreConfig) -> list[dict[str, Any]]: ...
-
-    def claim(
-        self,
-        config: StoreConfig,
-        identity: StoreIdentity,
-        epoch: int,
-        partitions: Iterable[int],
-        wait_seconds: float,
-        restore_memory_mb: int,
-    ) -> list[dict[str, Any]]: ...
-
-    def open_batch(
-        self, config: StoreConfig, query: str, batch: int, epoch: int, token: str, partitions: Iterable[int]
-    ) -> list[dict[str, Any]]: ...
-
-    def commit(self, header: RequestHeader, stage_id: str | None, mutations: bytes) -> dict[str, Any]: ...
-
-    def close_batch(self, config: StoreConfig, token: str) -> None: ...
-
-    def clear(self, config: StoreConfig, epoch: int, partitions: Iterable[int]) -> int: ...
-
-
 class BatchLostError(ChangelogStateError):
     """An owner was lost with work that was staged there; the batch has to run again."""
 
@@ -70,7 +45,12 @@ class BatchLostError(ChangelogStateError):
 class Owner:
     partition: int
     address: str
+    """Where it can be reached from anywhere."""
     claim: int
+    socket: str | None = None
+    """Where it can be reached on its own machine."""
+    agent: str = ""
+    """How this driver reaches it."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +88,11 @@ class _Absence:
 
 
 class Coordinator:
-    """One driver's reign over a store, from its epoch on."""
+    """One driver's reign over a store, from its epoch on.
+
+    ``agents``: those that can be had now, started if need be; ``discover``: those that are registered, looked for
+    while the reign lasts.
+    """
 
     def __init__(
         self,
@@ -117,6 +101,9 @@ class Coordinator:
         agents: Callable[[], Sequence[Agent]],
         restore_timeout_seconds: float,
         *,
+        standby_replicas: int = 0,
+        lag_limits: LagLimits | None = None,
+        discover: Callable[[], Sequence[Agent]] | None = None,
         restore_memory_mb: int = DEFAULT_RESTORE_MEMORY_MB,
         agent_patience_seconds: float = 30.0,
         listener: RestoreListener | None = None,
@@ -125,15 +112,29 @@ class Coordinator:
         self._config = config
         self.identity = identity
         self._agents = agents
+        self._standby_replicas = standby_replicas
         self._restore_timeout_seconds = restore_timeout_seconds
         self._restore_memory_mb = restore_memory_mb
         self._agent_patience_seconds = agent_patience_seconds
         self._listener = listener or RestoreListener()
         self._show_progress = show_progress
         self.control = ControlLog(config, identity)
-        self._known: dict[str, Agent] = {}
         self._owners: dict[int, str] = {}
-        self._pool = ThreadPoolExecutor(min(32, config.partitions), thread_name_prefix="coordinator")
+        self._claims: dict[int, int] = {}
+        """The highest claim seen of each partition: whoever holds a lower one was replaced."""
+        self._failing: dict[str, frozenset[int]] = {}
+        self._watch = AgentWatch(lambda agent: agent.pulse(config))
+        self._steward = Steward(
+            config,
+            self.epoch,
+            self._watch,
+            standby_replicas=standby_replicas,
+            restore_memory_mb=restore_memory_mb,
+            limits=lag_limits or LagLimits(),
+            owners=lambda: dict(self._owners),
+            claims=self._claims,
+            discover=discover,
+        )
 
     @property
     def epoch(self) -> int:
@@ -154,76 +155,156 @@ class Coordinator:
         failures = ClaimFailures()
         unavailable: AgentUnavailableError | None = None
         absence = _Absence(self._agent_patience_seconds)
+        self._take_planned_moves()
         with RestoreWait(self._config.name, self.epoch, self._listener, show=self._show_progress) as wait:
             while True:
                 try:
                     if not self._owners:
-                        self._plan(wait)
+                        self._plan()
                     statuses = self._announce(query, batch, token, wait)
                     absence.over()
-                    missing = [p for p, status in statuses.items() if not is_ready(status, self.epoch)]
+                    missing = [p for p, status in statuses.items() if not self._is_ready(status)]
                     if missing or wait.begun:
                         wait.saw(statuses.values(), self._owners)
                     if not missing:
-                        owners = {p: Owner(p, self._owners[p], status["claim"]) for p, status in statuses.items()}
-                        return owners, list(statuses.values())
+                        self._failing = {}
+                        self._steward.start()
+                        return self._owners_of(statuses), list(statuses.values())
                     self._claim(missing, failures, wait, deadline)
                 except AgentUnavailableError as error:
                     unavailable = error
-                    self._forget_agents()
+                    self.forget_agents()
                     if not absence.wait():
                         raise
                     logger.warning("planning again: %s", error)
                 if time.monotonic() > deadline:
                     raise RestoreTimeoutError(self._not_ready(limit, wait, unavailable)) from unavailable
 
-    def _plan(self, wait: RestoreWait) -> None:
-        self._known = {agent.address: agent for agent in self._agents()}
-        views = []
-        for address in self._known:
-            with self._agent(address, wait) as agent:
-                statuses = agent.status(self._config)
-            held = {
-                status["partition"]: Held(status["phase"], status["claim"], status["position"]) for status in statuses
-            }
-            views.append(AgentView(address, held))
-        self._owners = assign(range(self._config.partitions), views)
+    def _is_ready(self, status: Mapping[str, Any]) -> bool:
+        """An owner that was replaced and came back may not know it: its claim is not the latest."""
+        return is_ready(status, self.epoch) and status["claim"] >= self._claims.get(status["partition"], -1)
+
+    def _owners_of(self, statuses: Mapping[int, Mapping[str, Any]]) -> dict[int, Owner]:
+        pulses = self._watch.pulses()
+        owners = {}
+        for partition, status in statuses.items():
+            agent = self._owners[partition]
+            if agent not in pulses:
+                raise AgentUnavailableError(f"agent at {agent} was lost when it was ready")
+            described = pulses[agent].agent
+            owners[partition] = Owner(
+                partition, described["address"], status["claim"], described.get("socket"), agent
+            )
+        return owners
+
+    def _plan(self) -> None:
+        pulses = self._watch.look(self._agents())
+        for pulse in pulses.values():
+            self._note_claims(pulse.partitions)
+        views = views_of(pulses, failing=self._failing)
+        self._owners = assign(range(self._config.partitions), views, self._standby_replicas).owners
+
+    def _take_planned_moves(self) -> None:
+        """Who is warm by now becomes the owner; the previous one is fenced by that, and the steward tells it."""
+        plan = self._steward.plan
+        if plan is None or not self._owners:
+            return
+        for partition, address in plan.owners.items():
+            if self._owners[partition] != address and self._watch.lost_among([address]) is None:
+                logger.info(
+                    "%s partition %d moves from %s to %s",
+                    self._config.name,
+                    partition,
+                    self._owners[partition],
+                    address,
+                )
+                self._owners[partition] = address
 
     def _announce(self, query: str, batch: int, token: str, wait: RestoreWait) -> dict[int, dict[str, Any]]:
-        statuses: dict[int, dict[str, Any]] = {}
-        for address, partitions in self._by_agent(range(self._config.partitions)).items():
-            with self._agent(address, wait) as agent:
-                answers = agent.open_batch(self._config, query, batch, self.epoch, token, partitions)
-            mine = set(partitions)
-            statuses |= {status["partition"]: status for status in answers if status["partition"] in mine}
-        return dict(sorted(statuses.items()))
+        def ask(agent: Agent, partitions: list[int]) -> list[dict[str, Any]]:
+            return agent.open_batch(self._config, query, batch, self.epoch, token, partitions)
+
+        return self._ask_owners(range(self._config.partitions), ask, wait)
 
     def _claim(self, missing: Sequence[int], failures: ClaimFailures, wait: RestoreWait, deadline: float) -> None:
-        """Have them claimed, and look after a moment; an agent that is asked again only waits."""
-        by_agent = self._by_agent(missing)
-        moment = max(0.0, min(_POLL_SECONDS, deadline - time.monotonic())) / len(by_agent)
-        for address, partitions in by_agent.items():
-            with self._agent(address, wait) as agent:
-                answers = agent.claim(
-                    self._config, self.identity, self.epoch, partitions, moment, self._restore_memory_mb
-                )
-            mine = [status for status in answers if status["partition"] in partitions]
-            wait.saw(mine, self._owners)
-            failures.note(mine)
+        """Have them claimed, and look after a moment; an agent that is asked again only waits.
 
-    @contextmanager
-    def _agent(self, address: str, wait: RestoreWait) -> Iterator[Agent]:
-        try:
-            yield self._known[address]
-        except AgentUnavailableError as error:
-            wait.lost(address, error)
-            raise
+        Who fails at a partition gets it again only if nobody else can have it.
+        """
+        moment = max(0.0, min(_POLL_SECONDS, deadline - time.monotonic()))
+        above = {partition: self._claims[partition] for partition in missing if partition in self._claims}
+
+        def ask(agent: Agent, partitions: list[int]) -> list[dict[str, Any]]:
+            return agent.claim(
+                self._config, self.identity, self.epoch, partitions, moment, self._restore_memory_mb, above
+            )
+
+        answers = self._ask_owners(missing, ask, wait)
+        wait.saw(answers.values(), self._owners)
+        failures.note(answers.values())
+        failed = [p for p, status in answers.items() if has_failed(status)]
+        for partition in failed:
+            address = self._owners[partition]
+            self._failing[address] = self._failing.get(address, frozenset()) | {partition}
+        if failed and len(self._watch.pulses()) > 1:
+            self._owners = {}  # planned again, with someone else for these
+
+    def _ask_owners(
+        self,
+        partitions: Iterable[int],
+        ask: Callable[[Agent, list[int]], list[dict[str, Any]]],
+        wait: RestoreWait,
+    ) -> dict[int, dict[str, Any]]:
+        """Their statuses, by partition: one request per agent, all at the same time."""
+        by_agent = self._by_agent(partitions)
+        asked = {
+            address: self._watch.begin(address, lambda agent, mine=mine: ask(agent, mine))  # type: ignore[misc]
+            for address, mine in by_agent.items()
+        }
+        statuses: dict[int, dict[str, Any]] = {}
+        lost: AgentUnavailableError | None = None
+        for address, answer in asked.items():
+            try:
+                found = self._watch.result(address, answer)
+            except AgentUnavailableError as error:
+                wait.lost(address, error)
+                lost = error
+                continue
+            mine = set(by_agent[address])
+            statuses |= {status["partition"]: status for status in found if status["partition"] in mine}
+        self._note_claims(statuses.values())
+        if lost is not None:
+            raise lost
+        return dict(sorted(statuses.items()))
+
+    def _note_claims(self, statuses: Iterable[Mapping[str, Any]]) -> None:
+        for status in statuses:
+            partition, claim = status["partition"], status["claim"]
+            if claim is not None and claim > self._claims.get(partition, -1):
+                self._claims[partition] = claim
 
     def _not_ready(self, limit: float, wait: RestoreWait, unavailable: Exception | None) -> str:
         latest = wait.latest
         every = range(self._config.partitions)
-        missing = [p for p in every if p not in latest or not is_ready(latest[p], self.epoch)]
+        missing = [p for p in every if p not in latest or not self._is_ready(latest[p])]
         return not_ready_text(self._config.name, limit, missing or every, latest, wait.last_errors, unavailable)
+
+    # -- while the job runs ------------------------------------------------------------------------------
+
+    @contextmanager
+    def watching(self, owners: Mapping[int, Owner], on_loss: Callable[[], None]) -> Iterator[None]:
+        """Call ``on_loss``, from another thread, as long as one of these owners is lost."""
+        addresses = {owner.agent for owner in owners.values()}
+        key = object()
+        self._watch.on_loss(key, lambda address, error: on_loss() if address in addresses else None)
+        try:
+            yield
+        finally:
+            self._watch.on_loss(key, None)
+
+    def lost_owner(self, owners: Mapping[int, Owner]) -> ChangelogStateError | None:
+        """Why one of these owners is taken for lost; None if all are there."""
+        return self._watch.lost_among(owner.agent for owner in owners.values())
 
     # -- the commit --------------------------------------------------------------------------------------
 
@@ -241,17 +322,24 @@ class Coordinator:
         """
         wanted = [ticket for ticket in tickets if ticket.records or ticket.partition in replayed]
 
-        def one(ticket: Ticket) -> dict[str, Any]:
+        def one(agent: Agent, ticket: Ticket) -> dict[str, Any]:
             fault_point("driver.commit_one")
-            agent = self._known[owners[ticket.partition].address]
             return agent.commit(headers[ticket.partition], ticket.stage_id, bytes.fromhex(ticket.digest))
 
-        futures = {ticket.partition: self._pool.submit(one, ticket) for ticket in wanted}
         answers: dict[int, dict[str, Any]] = {}
         errors_found: list[ChangelogStateError] = []
-        for partition, future in futures.items():
+        asked = []
+        for ticket in wanted:
+            address = owners[ticket.partition].agent
             try:
-                answers[partition] = future.result()
+                future = self._watch.begin(address, lambda agent, ticket=ticket: one(agent, ticket))  # type: ignore[misc]
+            except AgentUnavailableError as error:
+                errors_found.append(error)
+            else:
+                asked.append((ticket.partition, address, future))
+        for partition, address, future in asked:
+            try:
+                answers[partition] = self._watch.result(address, future)
             except ChangelogStateError as error:
                 errors_found.append(error)
         if errors_found:
@@ -263,11 +351,15 @@ class Coordinator:
         return answers
 
     def close_batch(self, token: str) -> None:
-        for agent in self._known.values():
+        asked = {
+            agent.address: self._watch.begin(agent.address, lambda agent: agent.close_batch(self._config, token))
+            for agent in self._watch.agents()
+        }
+        for address, answer in asked.items():
             try:
-                agent.close_batch(self._config, token)
+                self._watch.result(address, answer)
             except UnavailableError as error:
-                logger.info("batch was not closed at %s: %s", agent.address, error)
+                logger.info("batch was not closed at %s: %s", address, error)
 
     def clear(self) -> int:
         """Empty the store. Refused while another driver's batch is under way."""
@@ -275,19 +367,20 @@ class Coordinator:
         del owners, statuses
         cleared = 0
         for address, partitions in self._by_agent(range(self._config.partitions)).items():
-            cleared += self._known[address].clear(self._config, self.epoch, partitions)
+            cleared += self._watch.call(
+                address,
+                lambda agent, mine=partitions: agent.clear(self._config, self.epoch, mine),  # type: ignore[misc]
+            )
         self.control.forget_batch()
         return cleared
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True)
+        self._steward.close()
+        self._watch.close()
 
     def forget_agents(self) -> None:
         """Plan afresh at the next gate: something about the agents was not as expected."""
-        self._forget_agents()
-
-    def _forget_agents(self) -> None:
-        self._known, self._owners = {}, {}
+        self._owners = {}
 
     def _by_agent(self, partitions: Iterable[int]) -> dict[str, list[int]]:
         grouped: dict[str, list[int]] = {}

@@ -22,7 +22,7 @@ from changelog_state.store.meta import StoreMeta
 from changelog_state.store.state_store import StateStore
 from restore.bulk import is_long
 
-__all__ = ["Bulk", "LastMarker", "ReplayProgress", "find_last_marker", "replay"]
+__all__ = ["Bulk", "LastMarker", "ReplayProgress", "apply_transaction", "find_last_marker", "replay"]
 
 logger = logging.getLogger(__name__)
 
@@ -157,6 +157,26 @@ def _split_at_begin(messages: list[Message], last: LastMarker | None) -> list[tu
     cut = bisect_left(messages, last.marker.begin, key=Message.offset)
     parts = [(messages[:cut], None), (messages[cut:], last.marker.begin)]
     return [part for part in parts if part[0]]
+
+
+def apply_transaction(state: StateStore, messages: list[Message]) -> None:
+    """All records of one transaction, onto a store that has everything before it; its images are complete then.
+
+    A batch's transaction ends with its marker. Any other (a claim) leaves the images of the last batch as they are.
+    What compaction has left of earlier batches may come along; it is no part of the last one's images.
+    """
+    assert state.meta is not None
+    ending = messages[-1]
+    if ending.key() != MARKER:
+        entries: dict[bytes, bytes | None] = {message.key(): message.value() for message in messages}
+        state.replay(entries, replace(state.meta, position=ending.offset() + 1))
+        return
+    last = None if ending.value() is None else LastMarker(ending.offset(), Marker.decode(ending.value()))
+    meta = state.meta
+    for stretch, begin in _split_at_begin(messages, last):
+        meta = _apply(state, meta, stretch, begin)
+    if last is not None:
+        state.update_meta(images_complete=state.images_digest(last.marker.begin) == last.marker.images)
 
 
 def _apply(state: StateStore, meta: StoreMeta, stretch: list[Message], begin: int | None) -> StoreMeta:

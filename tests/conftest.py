@@ -8,14 +8,21 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import changelog_state as cs
 from changelog_state.agent.launcher import find_agent
-from changelog_state.broker import EmbeddedBroker, embedded_broker
+from changelog_state.broker import EmbeddedBroker
 from changelog_state.broker.jars import spark_connector_jars
 from changelog_state.broker.java import ensure_java_home
+
+if TYPE_CHECKING:
+    from changelog_state.testing import MakeService
+
+# An environment that was installed before the plugin had its entry point does not know it.
+pytest_plugins = ["changelog_state.testing"]
 
 # Spark's workers import the functions of test modules by name.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
@@ -25,9 +32,8 @@ ensure_java_home()
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[EmbeddedBroker]:
-    with embedded_broker() as running:
-        yield running
+def broker(changelog_state_broker: EmbeddedBroker) -> EmbeddedBroker:
+    return changelog_state_broker
 
 
 @pytest.fixture(scope="session")
@@ -81,30 +87,24 @@ def application() -> str:
 
 
 @pytest.fixture
-def make_service(
-    broker: EmbeddedBroker, application: str, tmp_path: Path, fault_root: Path
-) -> Iterator[Callable[..., cs.StateService]]:
-    """Services on one state directory, as a driver that is started again would make them."""
-    made: list[cs.StateService] = []
-
-    def make(**settings: object) -> cs.StateService:
-        defaults: dict[str, object] = {
-            "application": application,
-            "store": "totals",
-            "bootstrap_servers": broker.bootstrap_servers,
-            "partitions": 4,
-            "state_dir": tmp_path / "state",
-        }
-        service = cs.StateService(**(defaults | settings))  # type: ignore[arg-type]
-        made.append(service)
-        return service
-
-    yield make
-    for service in made:
-        service.close()
+def changelog_state_dir(tmp_path: Path) -> Iterator[Path]:
+    """In place of the plugin's: tests leave agents in all kinds of states, and elsewhere than here."""
+    yield tmp_path / "state"
     for agent_file in tmp_path.rglob("agent.json"):
         client = find_agent(agent_file.parent)
         if client is not None:
             pid = client.hello()["pid"]
             client.close()
             os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def make_service(
+    changelog_state_service: MakeService, application: str, fault_root: Path
+) -> Callable[..., cs.StateService]:
+    """Services on one state directory, as a driver that is started again would make them."""
+
+    def make(**settings: Any) -> cs.StateService:
+        return changelog_state_service(**({"application": application, "store": "totals"} | settings))
+
+    return make

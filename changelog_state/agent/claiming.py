@@ -19,7 +19,7 @@ from restore.bulk_pool import BulkPool
 from restore.catch_up import catch_up
 from restore.replay import ReplayProgress
 
-__all__ = ["Claimed", "claim_partition", "renew_claim", "written_by_others"]
+__all__ = ["Claimed", "claim_partition", "log_end", "renew_claim", "written_by_others"]
 
 _NEAR_OFFSETS = 20_000
 
@@ -102,3 +102,9 @@ def written_by_others(config: StoreConfig, partition: int, position: int) -> boo
     with ChangelogReader(config, config.changelog_topic, partition) as reader:
         _, high = reader.bounds()
         return position < high and reader.record_at(position, high) is not None
+
+
+def log_end(config: StoreConfig, partition: int) -> int:
+    """The offset up to which transactions are decided now."""
+    with ChangelogReader(config, config.changelog_topic, partition) as reader:
+        return reader.bounds()[1]

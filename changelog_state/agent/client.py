@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from changelog_state.agent.drivers import this_process
 from changelog_state.agent.messages import from_flight_error
 from changelog_state.agent.transport import call_options, connect
 from changelog_state.changelog.record import StoreIdentity
@@ -20,6 +20,8 @@ from changelog_state.requests import RequestHeader
 __all__ = ["AgentClient"]
 
 _QUICK_SECONDS = 10.0
+_PULSE_SECONDS = 1.5
+"""An agent that does not answer within this time is taken for lost: it is asked for nothing but to answer."""
 _COMMIT_SECONDS = 300.0
 _READ_SECONDS = 120.0
 
@@ -30,8 +32,17 @@ class AgentClient:
         self._client = connect(address)
 
     def hello(self, *, as_driver: bool = False) -> dict[str, Any]:
-        body = {"driver_pid": os.getpid()} if as_driver else {}
-        return self._call("hello", body, _QUICK_SECONDS)  # type: ignore[no-any-return]
+        body = {"driver": this_process()} if as_driver else {}
+        return self._call("hello", body, _PULSE_SECONDS)  # type: ignore[no-any-return]
+
+    def check(self) -> None:
+        """Raise if it does not answer at once."""
+        self._call("hello", {}, _PULSE_SECONDS)
+
+    def pulse(self, config: StoreConfig, *, as_driver: bool = True) -> dict[str, Any]:
+        """The agent and what it has of a store; also tells it that this driver is alive."""
+        body = _about(config) | ({"driver": this_process()} if as_driver else {})
+        return self._call("pulse", body, _PULSE_SECONDS)  # type: ignore[no-any-return]
 
     def status(self, config: StoreConfig) -> list[dict[str, Any]]:
         return self._call("status", _about(config), _QUICK_SECONDS)  # type: ignore[no-any-return]
@@ -44,15 +55,35 @@ class AgentClient:
         partitions: Iterable[int],
         wait_seconds: float,
         restore_memory_mb: int = DEFAULT_RESTORE_MEMORY_MB,
+        above: Mapping[int, int] | None = None,
     ) -> list[dict[str, Any]]:
+        """``above``: the highest claim known of each; who holds a lower one must claim anew."""
         body = _about(config) | {
             "identity": vars(identity),
+            "above": dict(above or {}),
             "epoch": epoch,
             "partitions": list(partitions),
             "wait_seconds": wait_seconds,
             "restore_memory_mb": restore_memory_mb,
         }
         return self._call("claim", body, wait_seconds + 60.0)  # type: ignore[no-any-return]
+
+    def follow(
+        self,
+        config: StoreConfig,
+        epoch: int,
+        partitions: Iterable[int],
+        known_claims: Mapping[int, int],
+        restore_memory_mb: int = DEFAULT_RESTORE_MEMORY_MB,
+    ) -> list[dict[str, Any]]:
+        """Keep hot replicas of these partitions, and of no others."""
+        body = _about(config) | {
+            "epoch": epoch,
+            "partitions": list(partitions),
+            "known_claims": dict(known_claims),
+            "restore_memory_mb": restore_memory_mb,
+        }
+        return self._call("follow", body, _QUICK_SECONDS)  # type: ignore[no-any-return]
 
     def open_batch(
         self, config: StoreConfig, query: str, batch: int, epoch: int, token: str, partitions: Iterable[int]
@@ -62,7 +93,7 @@ class AgentClient:
             "batch": batch,
             "epoch": epoch,
             "token": token,
-            "driver_pid": os.getpid(),
+            "driver": this_process(),
             "partitions": list(partitions),
         }
         return self._call("open_batch", body, _QUICK_SECONDS)  # type: ignore[no-any-return]
@@ -82,20 +113,35 @@ class AgentClient:
         self._call("release", _about(config), _COMMIT_SECONDS)
 
     def read(self, config: StoreConfig, partition: int, keys: list[bytes]) -> list[bytes | None]:
-        body = _about(config) | {"partition": partition, "keys": [_text(key) for key in keys]}
-        found = self._call("read", body, _READ_SECONDS)
-        return [None if value is None else base64.b64decode(value) for value in found]
+        return self.read_with_lag(config, partition, keys, stale_ok=False)[0]
+
+    def read_with_lag(
+        self, config: StoreConfig, partition: int, keys: list[bytes], *, stale_ok: bool
+    ) -> tuple[list[bytes | None], dict[str, Any]]:
+        """Values, and how far behind the log they may be."""
+        body = _about(config) | {"partition": partition, "keys": [_text(key) for key in keys], "stale_ok": stale_ok}
+        answer = self._call("read", body, _READ_SECONDS)
+        values = [None if value is None else base64.b64decode(value) for value in answer.pop("values")]
+        return values, answer
 
     def scan(
-        self, config: StoreConfig, partition: int, start: bytes, end: bytes | None, limit: int
+        self,
+        config: StoreConfig,
+        partition: int,
+        start: bytes,
+        end: bytes | None,
+        limit: int,
+        *,
+        stale_ok: bool = False,
     ) -> list[tuple[bytes, bytes]]:
         body = _about(config) | {
             "partition": partition,
             "start": _text(start),
             "end": None if end is None else _text(end),
             "limit": limit,
+            "stale_ok": stale_ok,
         }
-        found = self._call("scan", body, _READ_SECONDS)
+        found = self._call("scan", body, _READ_SECONDS)["entries"]
         return [(base64.b64decode(key), base64.b64decode(value)) for key, value in found]
 
     def drain(self, *, undo: bool = False) -> dict[str, Any]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-import os
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
-from changelog_state.agent.claiming import Claimed, claim_partition, renew_claim, written_by_others
+from changelog_state.agent.batch_desk import OpenBatch
+from changelog_state.agent.claiming import Claimed, claim_partition, log_end, renew_claim, written_by_others
 from changelog_state.agent.committing import clear_state, commit_batch
+from changelog_state.agent.following import FollowedPartition
 from changelog_state.agent.key_reading import FoundValues, read_keys
 from changelog_state.agent.messages import StagedWorkLostError
-from changelog_state.agent.phases import Phase, check_move
+from changelog_state.agent.phases import Phase
 from changelog_state.agent.staging import StagedWork, StagingBudget
 from changelog_state.changelog.record import Claim, Marker
 from changelog_state.changelog.topic import Topic
@@ -24,7 +24,6 @@ from changelog_state.config import StoreConfig
 from changelog_state.errors import (
     BatchSupersededError,
     ChangelogStateError,
-    CorruptStoreError,
     PartitionPoisonedError,
     ReplayImpossibleError,
     StaleClaimError,
@@ -39,29 +38,20 @@ from restore.bulk_pool import BulkPool
 from restore.catch_up import catch_up
 from restore.replay import ReplayProgress
 
-__all__ = ["OpenBatch", "Partition"]
+__all__ = ["Partition"]
 
 logger = logging.getLogger(__name__)
 
 _FLUSH_AFTER_SECONDS = 600.0
-
-
-@dataclass(frozen=True)
-class OpenBatch:
-    """What the driver's gate announced: only requests with this token are served."""
-
-    query: str
-    batch: int
-    epoch: int
-    token: str
-    driver_pid: int
+_FRESH_SECONDS = 10.0
+_ASSURE_SECONDS = 30.0
 
 
 class _DriverWaitingError(Exception):
     """Raised inside a read's catching up, to end it."""
 
 
-class Partition:
+class Partition(FollowedPartition):
     def __init__(
         self,
         config: StoreConfig,
@@ -69,50 +59,37 @@ class Partition:
         directory: PartitionDirectory,
         budget: StagingBudget,
         pool: BulkPool,
+        is_driver_alive: Callable[[str], bool],
     ) -> None:
-        self.config = config
-        self.number = number
-        self._directory = directory
-        self._budget = budget
-        self._pool = pool
-        self._lock = threading.RLock()
-        self._claiming = threading.Lock()
+        super().__init__(config, number, directory, budget, pool)
+        self._is_driver_alive = is_driver_alive
         self._stopping = False
-        self._retired = False
         self._reading = False
         self._drivers_waiting: set[object] = set()
-        self._phase = Phase.CLOSED
-        self._epoch = 0
-        self._claimed: Claimed | None = None
-        self._state: StateStore | None = None
-        self._marker: Marker | None = None
-        self._open: OpenBatch | None = None
-        self._running = False
-        self._staged: dict[str, StagedWork] = {}
-        self._progress: ReplayProgress | None = None
-        self._last_error: dict[str, str] | None = None
-        self._dirty_since: float | None = None
+        self._proven = 0.0
+        """When it was last certain that nobody else is the owner, by the monotonic clock."""
 
     # -- ownership ---------------------------------------------------------------------------------------
 
     def adopt_epoch(self, epoch: int) -> None:
         """A newer driver: whatever was staged or open for an older one is gone."""
         with self._locked_by_driver():
-            if epoch < self._epoch:
-                raise StaleEpochError(
-                    f"store {self.config.name} partition {self.number}: a driver with epoch {self._epoch} has "
-                    f"taken over from epoch {epoch}; the older driver must stop"
-                )
+            self.refuse_if_older(epoch)
             if epoch > self._epoch:
                 self._epoch = epoch
-                self._drop_batch()
+                self._desk.clear()
 
-    def claim(self, topic: Topic, claim: Claim) -> None:
-        """Become ACTIVE for the claim's epoch, restoring first what is missing."""
+    def claim(self, topic: Topic, claim: Claim, above: int | None = None) -> None:
+        """Become ACTIVE for the claim's epoch, restoring first what is missing.
+
+        ``above``: the highest claim that the driver knows of. Whoever holds a lower one was replaced, maybe without
+        having noticed it, and must prove itself again.
+        """
         with self._claiming:
-            self._claim(topic, claim)
+            self._stop_tail()
+            self._claim(topic, claim, above)
 
-    def _claim(self, topic: Topic, claim: Claim) -> None:
+    def _claim(self, topic: Topic, claim: Claim, above: int | None) -> None:
         with self._locked_by_driver():
             if self._retired:
                 raise StaleClaimError(
@@ -120,7 +97,7 @@ class Partition:
                 )
             self.adopt_epoch(claim.epoch)
             if self._phase is Phase.ACTIVE and self._claimed is not None:
-                if self._claimed.epoch == claim.epoch:
+                if self._claimed.epoch == claim.epoch and (above is None or self._claimed.claim >= above):
                     return  # asked again while the first request was being served
                 try:
                     self._activate(renew_claim(self._claimed, claim))
@@ -157,29 +134,22 @@ class Partition:
     def release(self) -> None:
         """Give the partition up; what is on disk stays. A restore under way stops at its next chunk."""
         self._stopping = True
-        with self._claiming, self._lock:
+        with self._claiming:
             self._stopping = False
-            if self._phase in (Phase.ACTIVE, Phase.FOLLOWING):
-                self._give_up()
+            self._let_go()
 
     def retire(self) -> None:
         """The store was recreated: this object is of the old one, and must not come to life again."""
         self._retired = True
         self.release()
 
-    def _give_up(self) -> None:
-        """CLOSED, also if closing fails: what was not flushed is in the changelog."""
-        try:
-            self._close_store()
-        except StoreError as error:
-            logger.error("%s partition %d: %s", self.config.name, self.number, error)
-        self._move(Phase.CLOSED)
-
     def _activate(self, claimed: Claimed) -> None:
         self._marker = Marker.decode(claimed.state.marker) if claimed.state.marker is not None else None
         self._state = claimed.state
         self._claimed = claimed
-        self._dirty_since = self._dirty_since or time.monotonic()
+        self._proven = time.monotonic()
+        self._dirty_since = self._dirty_since or self._proven
+        self._note_disk_position(claimed.state)
 
     # -- a batch -----------------------------------------------------------------------------------------
 
@@ -189,16 +159,13 @@ class Partition:
             ready = self._phase is Phase.ACTIVE and self._claimed is not None
             if not ready or self._claimed.epoch != batch.epoch:  # type: ignore[union-attr]
                 return False
-            self._drop_batch()
-            self._open, self._running = batch, True
+            self._desk.open(batch)
             return True
 
     def close_batch(self, token: str) -> None:
         """The driver is through with the batch; its result may still be recomputed until the next one."""
         with self._lock:
-            if self._open is not None and self._open.token == token:
-                self._running = False
-                self._drop_staged()
+            self._desk.close(token)
 
     def get(self, header: RequestHeader, keys: list[bytes]) -> FoundValues:
         """Values of these keys before the header's batch."""
@@ -216,7 +183,7 @@ class Partition:
     def begin_stage(self, header: RequestHeader) -> StagedWork:
         with self._lock:
             self._judge(header)
-            return StagedWork(self._budget)
+            return self._desk.begin_stage()
 
     def seal_stage(self, header: RequestHeader, work: StagedWork, names: frozenset[str]) -> None:
         """The attempt has handed in everything. Kept until COMMIT, or until its batch is gone."""
@@ -230,7 +197,7 @@ class Partition:
             if replaying:
                 work.discard()  # its digest is in the ticket; there is nothing to write
             else:
-                self._staged[work.stage_id] = work
+                self._desk.keep(work)
 
     def commit(self, header: RequestHeader, stage_id: str | None, mutations: bytes) -> dict[str, Any]:
         """The driver says that every task of the batch has succeeded.
@@ -245,7 +212,7 @@ class Partition:
                 return {"replayed": True, "same": self._marker.mutations == mutations}
             if stage_id is None:
                 return {"replayed": False, "records": 0}
-            work = self._staged.get(stage_id)
+            work = self._desk.staged(stage_id)
             if work is None:
                 raise StagedWorkLostError(
                     f"store {self.config.name} partition {self.number}: staged work {stage_id} is gone; "
@@ -261,8 +228,9 @@ class Partition:
                 self._fail(error)
                 raise
             finally:
-                self._drop_staged()
-            self._dirty_since = self._dirty_since or time.monotonic()
+                self._desk.drop_staged()
+            self._proven = time.monotonic()
+            self._dirty_since = self._dirty_since or self._proven
             fault_point("commit.after_local_write")
             return {"replayed": False, "records": work.records}
 
@@ -272,7 +240,7 @@ class Partition:
             if self._phase is not Phase.ACTIVE or header_epoch != self._epoch:
                 raise StaleClaimError(f"store {self.config.name} partition {self.number} is not owned here")
             writer, state = self._owned()
-            self._drop_batch()
+            self._desk.clear()
             try:
                 cleared = clear_state(writer, state)
             except (IndeterminateCommitError, StoreError) as error:
@@ -283,20 +251,34 @@ class Partition:
 
     # -- reads and status --------------------------------------------------------------------------------
 
-    def read(self, topic: Topic, record_keys: list[bytes]) -> list[bytes | None]:
-        with self._lock, self._failing_with_its_store():
-            return self._readable(topic).read(record_keys)
+    def read(self, topic: Topic, record_keys: list[bytes], *, stale_ok: bool = False) -> list[bytes | None]:
+        with self._readable(topic, stale_ok) as state:
+            return state.read(record_keys)
 
-    def scan(self, topic: Topic, start: bytes, end: bytes | None, limit: int) -> list[tuple[bytes, bytes]]:
-        with self._lock, self._failing_with_its_store():
-            found = []
-            for entry in self._readable(topic).store.scan(start, end):
-                found.append(entry)
-                if len(found) >= limit:
-                    break
-            return found
+    def scan(
+        self, topic: Topic, start: bytes, end: bytes | None, limit: int, *, stale_ok: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        with self._readable(topic, stale_ok) as state:
+            return list(islice(state.store.scan(start, end), limit))
 
-    def _readable(self, topic: Topic) -> StateStore:
+    @contextmanager
+    def _readable(self, topic: Topic, stale_ok: bool) -> Iterator[StateStore]:
+        """The store, under the lock: the owner's as it is, a replica's at least as new as the log is now.
+
+        ``stale_ok``: a replica's as it is.
+        """
+        tail = self._tail
+        if tail is not None and not stale_ok and not tail.reach(log_end(self.config, self.number), _FRESH_SECONDS):
+            raise StaleClaimError(
+                f"store {self.config.name} partition {self.number} is followed here, but was not up to date within "
+                f"{_FRESH_SECONDS:.0f} s; read again later, or with stale_ok=True"
+            )
+        with self._lock, self._failing_with_its_store():
+            if self._tail is not None and self._state is None:
+                raise StaleClaimError(f"store {self.config.name} partition {self.number} is being restored")
+            yield self._state if self._tail is not None and self._state else self._up_to_date(topic)
+
+    def _up_to_date(self, topic: Topic) -> StateStore:
         """The owner answers at once; anyone else first catches up with what is committed."""
         if self._phase is Phase.ACTIVE and self._state is not None:
             return self._state
@@ -325,71 +307,97 @@ class Partition:
         self._marker = Marker.decode(self._state.marker) if self._state.marker is not None else None
         return self._state
 
+    @property
+    def is_owned(self) -> bool:
+        return self._phase in (Phase.ACTIVE, Phase.RESTORING)
+
+    def lag(self) -> dict[str, Any]:
+        """How far behind the log an answer may be: an owner's never is, by its own knowledge."""
+        tail = self._tail
+        followed = tail.describe() if tail is not None else None
+        known = followed or {"lag_records": 0, "lag_seconds": 0.0}
+        return {"phase": str(self._phase), "lag_records": known["lag_records"], "lag_seconds": known["lag_seconds"]}
+
     def status(self) -> dict[str, Any]:
         """Answers without waiting for a commit or a restore that is under way."""
-        meta = self._state.meta if self._state is not None else None
-        claimed, marker, progress, batch = self._claimed, self._marker, self._progress, self._open
+        state = self._state
+        meta = state.meta if state is not None else None
+        claimed, marker, progress, tail = self._claimed, self._marker, self._progress, self._tail
+        batch = self._desk.batch
+        followed = tail.describe() if tail is not None else None
+        if tail is not None and state is not None and state.marker is not None:
+            marker = Marker.decode(state.marker)
         return {
             "partition": self.number,
             "phase": str(self._phase),
             "epoch": claimed.epoch if claimed is not None else None,
             "claim": claimed.claim if claimed is not None else None,
             "position": meta.position if meta else (progress.position if progress else None),
+            "disk_position": self._disk_position,
             "last_batch": marker.batch if marker else None,
             "marker": None
             if marker is None
             else {"query": marker.query, "batch": marker.batch, "epoch": marker.epoch},
             "replayable": bool(meta and meta.images_complete),
             "restore": vars(progress) if progress else None,
-            "batch_running": batch is not None and self._running and _alive(batch.driver_pid),
+            "follower": followed,
+            "tailing": tail is not None,
+            "batch_running": batch is not None and self._desk.running and self._is_driver_alive(batch.driver),
             "batch_open": None if batch is None else {"query": batch.query, "batch": batch.batch},
             "error": self._last_error,
         }
 
     def maintain(self, now: float) -> None:
         """Keep what a crash would cost small: flush, and note that nothing was missed."""
+        self._notice_if_replaced(now)
         with self._lock:
             if self._phase is not Phase.ACTIVE or self._state is None or self._dirty_since is None:
                 return
             if now - self._dirty_since < _FLUSH_AFTER_SECONDS:
                 return
             try:
-                self._note_nothing_missed(self._state)
+                if now - self._proven < _ASSURE_SECONDS:
+                    # The catch-up time goes on only while this is the owner; one that was replaced may not know it.
+                    self._state.update_meta(caught_up_ms=int(time.time() * 1000))
                 self._state.store.flush()
-            except (StoreError, StaleClaimError) as error:
+            except StoreError as error:
                 self._fail(error)
                 return
             self._dirty_since = now
 
-    def _note_nothing_missed(self, state: StateStore) -> None:
-        """The catch-up time goes on only while this is the owner; one that was replaced may not know it."""
-        assert state.meta is not None
-        now_ms = int(time.time() * 1000)
-        try:
-            replaced = written_by_others(self.config, self.number, state.meta.position)
-        except ChangelogStateError as error:
-            logger.info("%s partition %d: catch-up time not renewed: %s", self.config.name, self.number, error)
+    def _notice_if_replaced(self, now: float) -> None:
+        """An owner that was cut off while another one took over is not told by anybody. The log tells it."""
+        claimed = self._claimed
+        if claimed is None or claimed.state.meta is None or now - self._proven < _ASSURE_SECONDS:
             return
-        if replaced:
-            raise StaleClaimError(f"store {self.config.name} partition {self.number} was taken by another agent")
-        state.update_meta(caught_up_ms=now_ms)
+        position = claimed.state.meta.position
+        try:
+            replaced = written_by_others(self.config, self.number, position)
+        except ChangelogStateError as error:
+            logger.info("%s partition %d: ownership not confirmed: %s", self.config.name, self.number, error)
+            return
+        with self._lock:
+            if self._claimed is not claimed or claimed.state.meta.position != position:
+                return  # things have moved on meanwhile
+            if replaced:
+                text = f"store {self.config.name} partition {self.number} was taken by another agent"
+                self._fail(StaleClaimError(text))
+            else:
+                self._proven = now
 
     # -- inside ------------------------------------------------------------------------------------------
 
     def _judge(self, header: RequestHeader) -> bool:
         """Whether the header's batch is in the state already. Raises if it must not be served at all."""
+        self.refuse_if_older(header.epoch)
         where = f"store {self.config.name} partition {self.number}"
-        if header.epoch < self._epoch:
-            raise StaleEpochError(
-                f"{where}: a driver with epoch {self._epoch} has taken over from epoch {header.epoch}; "
-                "the older driver must stop"
-            )
         if self._phase is not Phase.ACTIVE or self._claimed is None or self._claimed.claim != header.claim:
             raise StaleClaimError(f"{where} is not owned here under claim {header.claim} (it is {self._phase})")
-        if self._open is None or self._open.token != header.token:
+        batch = self._desk.batch
+        if batch is None or batch.token != header.token:
             raise BatchSupersededError(
                 f"{where}: batch {header.batch} would have to be recomputed, but "
-                + (f"batch {self._open.batch} has begun since" if self._open else "no batch is open")
+                + (f"batch {batch.batch} has begun since" if batch else "no batch is open")
                 + "; write the result of apply() inside its own batch"
             )
         marker = self._marker
@@ -415,57 +423,3 @@ class Partition:
         with self._lock:
             self._drivers_waiting.discard(waiting)
             yield
-
-    @contextmanager
-    def _failing_with_its_store(self) -> Iterator[None]:
-        """A store that cannot be read is closed, so that the next claim mends it."""
-        try:
-            yield
-        except StoreError as error:
-            if self._phase is not Phase.FAILED:
-                self._fail(error)
-            raise
-
-    def _move(self, phase: Phase) -> None:
-        self._phase = check_move(self._phase, phase)
-
-    def _fail(self, error: Exception) -> None:
-        """Close after something went wrong; the reason stays visible until the next claim."""
-        self._last_error = {"class": type(error).__name__, "message": str(error)}
-        logger.error("%s partition %d failed: %s: %s", self.config.name, self.number, *self._last_error.values())
-        try:
-            self._close_store()
-        except StoreError as close_error:
-            logger.error("%s partition %d: closing failed too: %s", self.config.name, self.number, close_error)
-        self._move(Phase.FAILED)
-        if isinstance(error, CorruptStoreError) and self._directory.exists():
-            moved = self._directory.move_aside("corrupt")
-            logger.error("%s partition %d: moved to %s", self.config.name, self.number, moved)
-
-    def _close_store(self) -> None:
-        self._drop_batch()
-        state, self._state = self._state, None
-        self._claimed = None
-        self._marker = None
-        self._dirty_since = None
-        if state is not None:
-            state.store.close()
-
-    def _drop_batch(self) -> None:
-        self._open, self._running = None, False
-        self._drop_staged()
-
-    def _drop_staged(self) -> None:
-        for work in self._staged.values():
-            work.discard()
-        self._staged.clear()
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -8,23 +8,29 @@ import socket
 import threading
 import time
 import uuid
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from changelog_state.agent.batch_desk import OpenBatch
 from changelog_state.agent.claim_jobs import ClaimJobs
-from changelog_state.agent.partition import OpenBatch, Partition
-from changelog_state.agent.phases import Phase
+from changelog_state.agent.drivers import Drivers
+from changelog_state.agent.partition import Partition
 from changelog_state.agent.staging import StagingBudget
 from changelog_state.changelog.control import read_control
 from changelog_state.changelog.record import Claim, StoreIdentity
 from changelog_state.changelog.topic import Topic, lookup_topic
 from changelog_state.config import StoreConfig
-from changelog_state.errors import ChangelogMismatchError, StaleClaimError, StaleEpochError, StoreError
+from changelog_state.errors import (
+    ChangelogMismatchError,
+    ChangelogStateError,
+    StaleClaimError,
+    StaleEpochError,
+    StoreError,
+)
 from changelog_state.requests import RequestHeader
 from changelog_state.store.directory import StateDirectory
 from changelog_state.store.rocksdb import RocksMemory
@@ -72,6 +78,7 @@ class Registry:
         self.draining = False
         """Whether it is to give away what it owns, and get nothing new."""
         self.agent_id = f"{self.host}-{os.getpid()}-{self.incarnation[:6]}"
+        self.drivers = Drivers()
         self._hosts: dict[tuple[str, str], _Host] = {}
         self._lock = threading.Lock()
         self._claims = ClaimJobs(_CLAIMS_AT_ONCE)
@@ -93,10 +100,11 @@ class Registry:
         numbers: list[int],
         wait_seconds: float,
         restore_memory_mb: int,
+        above: Mapping[int, int],
     ) -> list[dict[str, Any]]:
         """Start claiming; answer when all are done or the time is up. Failures show in the status.
 
-        Asked again while the same claims are pending, it only waits for them.
+        Asked again while the same claims are pending, it only waits for them. ``above``: see ``Partition.claim``.
         """
         host = self._host(config)
         self._pool.allow(restore_memory_mb)
@@ -110,7 +118,7 @@ class Registry:
         futures = []
         for number in numbers:
             claim = Claim(epoch, self.agent_id, self.incarnation, int(time.time() * 1000), **vars(identity))
-            work = partial(self._claim_one, host.partitions[number], topic, claim)
+            work = partial(self._claim_one, host.partitions[number], topic, claim, above.get(number))
             futures.append(self._claims.submit(host.partitions[number], epoch, work))
         wait(futures, timeout=wait_seconds)
         return self.statuses(config)
@@ -125,11 +133,37 @@ class Registry:
             )
 
     @staticmethod
-    def _claim_one(partition: Partition, topic: Topic, claim: Claim) -> None:
+    def _claim_one(partition: Partition, topic: Topic, claim: Claim, above: int | None) -> None:
         try:
-            partition.claim(topic, claim)
+            partition.claim(topic, claim, above)
         except Exception:
             logger.exception("claim of %s partition %d failed", partition.config.name, partition.number)
+
+    def follow(
+        self,
+        config: StoreConfig,
+        epoch: int,
+        numbers: Iterable[int],
+        known_claims: Mapping[int, int],
+        restore_memory_mb: int,
+    ) -> list[dict[str, Any]]:
+        """What the driver wants this agent to have beside what it owns: hot replicas of these, and of no others.
+
+        ``known_claims``: by the latest one, an owner that was replaced while it was cut off learns of it.
+        """
+        host = self._host(config)
+        topic = self._topic(host)
+        self._pool.allow(restore_memory_mb)
+        wanted = set(numbers)
+        for number, partition in host.partitions.items():
+            partition.refuse_if_older(epoch)
+            if number in known_claims:
+                partition.release_if_replaced(known_claims[number])
+            if number in wanted:
+                partition.follow(topic)
+            else:
+                partition.unfollow()
+        return self.statuses(config)
 
     def open_batch(self, config: StoreConfig, batch: OpenBatch, numbers: Iterable[int]) -> list[dict[str, Any]]:
         host = self._host(config)
@@ -178,30 +212,51 @@ class Registry:
             )
         return host.partitions[header.partition]
 
-    def read(self, config: StoreConfig, number: int, keys: list[bytes]) -> list[bytes | None]:
+    def read(self, config: StoreConfig, number: int, keys: list[bytes], stale_ok: bool) -> list[bytes | None]:
         host = self._host(config)
-        return host.partitions[number].read(self._topic(host), keys)
+        return host.partitions[number].read(self._topic(host), keys, stale_ok=stale_ok)
 
     def scan(
-        self, config: StoreConfig, number: int, start: bytes, end: bytes | None, limit: int
+        self, config: StoreConfig, number: int, start: bytes, end: bytes | None, limit: int, stale_ok: bool
     ) -> list[tuple[bytes, bytes]]:
         host = self._host(config)
-        return host.partitions[number].scan(self._topic(host), start, end, limit)
+        return host.partitions[number].scan(self._topic(host), start, end, limit, stale_ok=stale_ok)
+
+    def lag(self, config: StoreConfig, number: int) -> dict[str, Any]:
+        """How far behind the log an answer of this partition may be."""
+        return self._host(config).partitions[number].lag()
 
     def statuses(self, config: StoreConfig) -> list[dict[str, Any]]:
         partitions = self._host(config).partitions.values()
         return [{"claim_pending": self._claims.is_pending(each), **each.status()} for each in partitions]
 
+    @property
+    def owned(self) -> int:
+        """Partitions that this agent owns, or is about to."""
+        return sum(partition.is_owned for partition in self._held())
+
     def summary(self) -> dict[str, Any]:
         """What stands in the way of stopping this agent without anybody noticing."""
-        held = [partition for host in list(self._hosts.values()) for partition in host.partitions.values()]
-        phases = Counter(partition.status()["phase"] for partition in held)
         return {
             "draining": self.draining,
-            "owned": phases[Phase.ACTIVE] + phases[Phase.RESTORING],
-            "following": phases[Phase.FOLLOWING],
-            "driver_seen_seconds_ago": None,
+            "owned": self.owned,
+            "following": sum(partition.is_tailing for partition in self._held()),
+            "driver_seen_seconds_ago": self.drivers.seconds_since_heard(),
         }
+
+    def drain(self, draining: bool) -> None:
+        """Have what is owned here taken over by others, which drivers do; without one it is simply let go of."""
+        self.draining = draining
+        self._let_go_if_alone()
+
+    def _let_go_if_alone(self) -> None:
+        if self.draining and not self.drivers.any_alive():
+            for partition in self._held():
+                if partition.is_owned:
+                    partition.release()
+
+    def _held(self) -> list[Partition]:
+        return [partition for host in list(self._hosts.values()) for partition in host.partitions.values()]
 
     def close(self) -> None:
         """Flush and close everything, then let go of the directory."""
@@ -241,6 +296,7 @@ class Registry:
                 directory.partition(config.application, config.store, number),
                 self._budget,
                 self._pool,
+                self.drivers.is_alive,
             )
             for number in range(config.partitions)
         }
@@ -268,6 +324,16 @@ class Registry:
 
     def _maintain(self) -> None:
         while not self._stopping.wait(_MAINTENANCE_SECONDS):
+            self._let_go_if_alone()
             for host in list(self._hosts.values()):
+                self._notice_recreated(host)
                 for partition in host.partitions.values():
                     partition.maintain(time.monotonic())
+
+    def _notice_recreated(self, host: _Host) -> None:
+        """Tails would go on in a changelog that was deleted and made again, and has grown past their position."""
+        if any(partition.is_tailing for partition in host.partitions.values()):
+            try:
+                self._was_recreated(host)
+            except ChangelogStateError as error:
+                logger.info("%s: its changelog cannot be looked at: %s", host.config.name, error)

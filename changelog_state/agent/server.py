@@ -11,14 +11,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from changelog_state.agent.batch_desk import OpenBatch
 from changelog_state.agent.messages import ANSWER_SCHEMA, to_flight_error
-from changelog_state.agent.partition import OpenBatch
 from changelog_state.agent.presence import Presence
 from changelog_state.agent.registry import Registry
 from changelog_state.agent.staging import StagedWork
@@ -47,11 +46,12 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
         self.presence = presence or Presence(registry, address, address, registry.host)
         self.on_stop: Callable[[], None] = self.shutdown
         """Called in a thread of its own when somebody asks the agent to stop."""
-        self._drivers: dict[int, str] = {}
         self._actions: dict[str, Callable[[dict[str, Any]], Any]] = {
             "hello": self._hello,
             "status": lambda body: registry.statuses(_config(body)),
+            "pulse": self._pulse,
             "claim": self._claim,
+            "follow": self._follow,
             "open_batch": self._open_batch,
             "commit": self._commit,
             "close_batch": lambda body: registry.close_batch(_config(body), body["token"]),
@@ -143,9 +143,12 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
     # -- actions -----------------------------------------------------------------------------------------
 
     def _hello(self, body: dict[str, Any]) -> dict[str, Any]:
-        if body.get("driver_pid"):
-            self._drivers[body["driver_pid"]] = _process_start(body["driver_pid"])
+        if body.get("driver"):
+            self._registry.drivers.heard(body["driver"])
         return self.describe()
+
+    def _pulse(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {"agent": self._hello(body), "partitions": self._registry.statuses(_config(body))}
 
     def _claim(self, body: dict[str, Any]) -> list[dict[str, Any]]:
         return self._registry.claim(
@@ -155,27 +158,43 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
             body["partitions"],
             body["wait_seconds"],
             body["restore_memory_mb"],
+            _by_partition(body["above"]),
+        )
+
+    def _follow(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        return self._registry.follow(
+            _config(body),
+            body["epoch"],
+            body["partitions"],
+            _by_partition(body["known_claims"]),
+            body["restore_memory_mb"],
         )
 
     def _open_batch(self, body: dict[str, Any]) -> list[dict[str, Any]]:
-        batch = OpenBatch(body["query"], body["batch"], body["epoch"], body["token"], body["driver_pid"])
+        driver = self._registry.drivers.heard(body["driver"])
+        batch = OpenBatch(body["query"], body["batch"], body["epoch"], body["token"], driver)
         return self._registry.open_batch(_config(body), batch, body["partitions"])
 
     def _commit(self, body: dict[str, Any]) -> dict[str, Any]:
         header = RequestHeader(**body["header"])
         return self._registry.partition(header).commit(header, body["stage_id"], bytes.fromhex(body["mutations"]))
 
-    def _read(self, body: dict[str, Any]) -> list[str | None]:
-        found = self._registry.read(_config(body), body["partition"], [_bytes(key) for key in body["keys"]])
-        return [None if value is None else _text(value) for value in found]
+    def _read(self, body: dict[str, Any]) -> dict[str, Any]:
+        config, partition = _config(body), body["partition"]
+        keys = [_bytes(key) for key in body["keys"]]
+        lag = self._registry.lag(config, partition)
+        found = self._registry.read(config, partition, keys, body["stale_ok"])
+        return {"values": [None if value is None else _text(value) for value in found], **lag}
 
-    def _scan(self, body: dict[str, Any]) -> list[tuple[str, str]]:
+    def _scan(self, body: dict[str, Any]) -> dict[str, Any]:
+        config, partition = _config(body), body["partition"]
         end = None if body["end"] is None else _bytes(body["end"])
-        found = self._registry.scan(_config(body), body["partition"], _bytes(body["start"]), end, body["limit"])
-        return [(_text(key), _text(value)) for key, value in found]
+        lag = self._registry.lag(config, partition)
+        found = self._registry.scan(config, partition, _bytes(body["start"]), end, body["limit"], body["stale_ok"])
+        return {"entries": [(_text(key), _text(value)) for key, value in found], **lag}
 
     def _drain(self, body: dict[str, Any]) -> dict[str, Any]:
-        self._registry.draining = bool(body["draining"])
+        self._registry.drain(bool(body["draining"]))
         return self._registry.summary()
 
     def _stop(self, body: dict[str, Any]) -> None:
@@ -187,8 +206,7 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
         gone_since: float | None = None
         while True:
             time.sleep(_WATCH_SECONDS)
-            alive = any(_process_start(pid) == start for pid, start in list(self._drivers.items()))
-            if alive:
+            if self._registry.drivers.any_alive():
                 gone_since = None
             elif gone_since is None:
                 gone_since = time.monotonic()
@@ -210,9 +228,6 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _process_start(pid: int) -> str:
-    """Tells a process from a later one with the same number; empty if there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+def _by_partition(plain: dict[str, int]) -> dict[int, int]:
+    """JSON makes text of numbers that are keys."""
+    return {int(number): value for number, value in plain.items()}

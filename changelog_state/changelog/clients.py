@@ -45,10 +45,11 @@ def admin(config: KafkaSettings) -> AdminClient:
     return AdminClient(_common(config, "admin"), logger=logger)
 
 
-def consumer(config: KafkaSettings, *, queue_mb: int | None = None) -> Consumer:
+def consumer(config: KafkaSettings, *, queue_mb: int | None = None, wait_ms: int = 10) -> Consumer:
     """A read_committed consumer without a group.
 
     ``queue_mb``: for replays, how much it may read ahead. What the client asks for at once decides their speed.
+    ``wait_ms``: how long the broker may hold a request when there is nothing new; longer for one that stays open.
     """
     settings = _common(config, "reader" if queue_mb is None else "replay") | {
         "group.id": f"{config.application}-none",  # required by the client, never joined
@@ -57,7 +58,7 @@ def consumer(config: KafkaSettings, *, queue_mb: int | None = None) -> Consumer:
         "isolation.level": "read_committed",
         "auto.offset.reset": "error",
         "check.crcs": True,
-        "fetch.wait.max.ms": 10,
+        "fetch.wait.max.ms": wait_ms,
         "fetch.error.backoff.ms": 50,
     }
     if queue_mb is not None:

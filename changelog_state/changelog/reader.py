@@ -20,6 +20,7 @@ _FIRST_READ = 100
 _MOST_READ = 5_000
 _STALLED_SECONDS = 30.0
 _SETTLE_SECONDS = 0.1
+_MORE_SECONDS = 0.005
 
 
 class PositionOutsideLogError(ChangelogStateError):
@@ -29,11 +30,13 @@ class PositionOutsideLogError(ChangelogStateError):
 class ChangelogReader:
     """Committed records of one partition. A context manager; not for several threads."""
 
-    def __init__(self, config: KafkaSettings, topic: str, partition: int, *, queue_mb: int | None = None) -> None:
+    def __init__(
+        self, config: KafkaSettings, topic: str, partition: int, *, queue_mb: int | None = None, wait_ms: int = 10
+    ) -> None:
         self._config = config
         self._topic = topic
         self._partition = partition
-        self._consumer: Consumer = clients.consumer(config, queue_mb=queue_mb)
+        self._consumer: Consumer = clients.consumer(config, queue_mb=queue_mb, wait_ms=wait_ms)
         self._was_assigned = False
 
     def __enter__(self) -> ChangelogReader:
@@ -87,6 +90,16 @@ class ChangelogReader:
         """
         with clients.broker_errors(self._config, f"read {self._where()}"):
             messages: list[Message] = self._consumer.consume(most, timeout_seconds)
+        return self._taken(messages)
+
+    def await_records(self, most: int, timeout_seconds: float) -> list[Message]:
+        """Like ``read`` for whoever is at the end: returns soon after the first record has come."""
+        with clients.broker_errors(self._config, f"read {self._where()}"):
+            first = self._consumer.poll(timeout_seconds)
+            messages = [] if first is None else [first, *self._consumer.consume(most, _MORE_SECONDS)]
+        return self._taken(messages)
+
+    def _taken(self, messages: list[Message]) -> list[Message]:
         if any(map(Message.error, messages)):
             messages = self._without_errors(messages)
         if messages:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from changelog_state.cli.options import Common, with_common_options
 from changelog_state.cli.output import print_json, print_table
 
@@ -28,8 +30,25 @@ def status(common: Common) -> None:
     if common.as_json:
         print_json(found)
         return
-    print_table(_COLUMNS.values(), ([row[name] for name in _COLUMNS] for row in found["partitions"]))
+    print_table(
+        [*_COLUMNS.values(), "replicas"],
+        ([*(row[name] for name in _COLUMNS), _replicas(row)] for row in found["partitions"]),
+    )
     for agent in found["agents"]:
-        print(f"agent {agent['id']} (pid {agent['pid']}) in {agent['state_dir']}")
+        draining = ", draining" if agent["draining"] else ""
+        print(f"agent {agent['id']} at {agent['address']} (pid {agent['pid']}{draining}) in {agent['state_dir']}")
     if not found["agents"]:
-        print("no agent is running here")
+        print("no agent answers")
+    for row in found["partitions"]:
+        for replica in row["replicas"]:
+            if replica["warning"]:
+                print(f"partition {row['partition']}: the replica at {replica['agent']} {replica['warning']}")
+
+
+def _replicas(row: dict[str, Any]) -> str | None:
+    """Each with what it is missing."""
+    found = []
+    for replica in row["replicas"]:
+        lag = "catching up" if replica["lag_records"] is None else f"lag {replica['lag_records']:,}"
+        found.append(f"{replica['agent']} ({lag})")
+    return ", ".join(found) or None

@@ -5,6 +5,7 @@
     <state_dir>/agent.lock, agent.json                  one agent per state directory
     <state_dir>/stores/<application>/<store>/<p>/db     one RocksDB per partition
     <state_dir>/stores/<application>/<store>/<p>/corrupt-<time>
+    <state_dir>/stores/<application>/<store>/<p>/db.position  how far it is, more or less
     <state_dir>/stores/<application>/<store>/<p>/bulk   files of a restore under way
     <state_dir>/spill/                                  staged work beyond the memory budget
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import shutil
 import time
@@ -32,6 +34,9 @@ __all__ = [
     "size_of",
     "store_path",
 ]
+
+
+logger = logging.getLogger(__name__)
 
 
 def store_path(state_dir: Path, application: str, store: str) -> Path:
@@ -76,6 +81,26 @@ class PartitionDirectory:
     def bulk_path(self) -> Path:
         """Where the files of a restore under way are put together."""
         return self.path / "bulk"
+
+    def note_position(self, position: int) -> None:
+        """How far the store is, for whoever wants to know without opening it. A hint: it may be out of date."""
+        try:
+            self._position_path.write_text(str(position))
+        except OSError as error:
+            logger.info("%s: %s", self._position_path, error)
+
+    def noted_position(self) -> int | None:
+        """None if there is no store."""
+        if not self.exists():
+            return None
+        try:
+            return int(self._position_path.read_text())
+        except (OSError, ValueError):
+            return 0
+
+    @property
+    def _position_path(self) -> Path:
+        return self.path / "db.position"
 
     def exists(self) -> bool:
         return (self.path / "db" / "CURRENT").exists()

@@ -11,10 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from changelog_state.agent.client import AgentClient
 from changelog_state.agent.messages import REQUEST_SCHEMA, from_flight_error
 from changelog_state.agent.transport import call_options, connect
 from changelog_state.errors import ChangelogStateError
 from changelog_state.requests import RequestHeader
+from changelog_state.task.watchdog import watchdog
 
 __all__ = ["Session"]
 
@@ -78,15 +80,20 @@ class Session:
     def _send(self, keys: pa.Array, values: pa.Array, previous: pa.Array, verb: bytes) -> None:
         batch = pa.record_batch([keys, values, previous], schema=REQUEST_SCHEMA)
         try:
-            self._writer.write_with_metadata(batch, verb)
+            with self._watched():
+                self._writer.write_with_metadata(batch, verb)
         except (flight.FlightError, pa.ArrowException, OSError) as error:
             raise self._lost(error) from error
 
     def _receive(self) -> Any:
         try:
-            return self._reader.read_chunk()
+            with self._watched():
+                return self._reader.read_chunk()
         except (flight.FlightError, pa.ArrowException, OSError, StopIteration) as error:
             raise self._lost(error) from error
+
+    def _watched(self) -> contextlib.AbstractContextManager[None]:
+        return watchdog(_check).watching(self._address, self._reader.cancel)
 
     def _lost(self, error: BaseException) -> ChangelogStateError:
         """A failed write only says that the stream is broken; the reason is on the other side of it."""
@@ -98,3 +105,12 @@ class Session:
             except StopIteration:
                 pass
         return from_flight_error(error, self._address)  # type: ignore[arg-type]
+
+
+def _check(address: str) -> None:
+    """Over a connection of its own: the one that is waited on may be the one that is broken."""
+    client = AgentClient(address)
+    try:
+        client.check()
+    finally:
+        client.close()

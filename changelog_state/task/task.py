@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from changelog_state.agent.transport import best_address
 from changelog_state.codec.digest import EMPTY_DIGEST
 from changelog_state.codec.keys import KeyCodec
 from changelog_state.codec.kinds import DATA
@@ -154,7 +155,8 @@ class _TaskWork:
         if self._session is None:
             assert self._partition is not None
             owner = self._spec.owners[self._partition]
-            self._session = Session(owner.address, self._spec.headers[self._partition])
+            address = best_address(owner.address, owner.socket or "")
+            self._session = Session(address, self._spec.headers[self._partition])
         return self._session
 
     def _function_failed(self, key: Any, error: Exception) -> ChangelogStateError:

@@ -88,6 +88,8 @@ def _row(one: PartitionSurvey, held: dict[str, Any] | None) -> dict[str, Any]:
     if held["position"] is not None:
         row["position"] = held["position"]
         row["lag_records"] = 0 if held["phase"] == "ACTIVE" else max(0, one.log.high - held["position"])
+    if held["follower"] is not None:
+        row |= {name: held["follower"][name] for name in ("position", "lag_records")}
     if held["marker"] is not None:
         row |= {"last_batch": held["last_batch"], "query": held["marker"]["query"]}
     if held["phase"] == "RESTORING" and held["restore"] is not None:

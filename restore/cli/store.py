@@ -11,7 +11,7 @@ from changelog_state.changelog.record import StoreIdentity
 from changelog_state.changelog.topic import Topic, lookup_topic
 from changelog_state.cli.target import Target
 from changelog_state.errors import ChangelogMismatchError, StateDirectoryError, UnavailableError
-from changelog_state.reading import StateReader
+from changelog_state.reading import recorded_identity
 from changelog_state.store.directory import local_partitions
 
 __all__ = ["MemoryMb", "agent_view", "changelog_of", "refuse_without_stores"]
@@ -31,7 +31,7 @@ def changelog_of(target: Target) -> tuple[Topic, StoreIdentity | None]:
             f"there is no changelog topic {config.changelog_topic} on {config.bootstrap_servers}; "
             "check --application and --store"
         )
-    return topic, StateReader(config, None).identity()
+    return topic, recorded_identity(config)
 
 
 def agent_view(target: Target) -> tuple[dict[str, Any] | None, dict[int, dict[str, Any]]]:

@@ -92,7 +92,7 @@ def test_an_attempt_that_ends_without_a_seal_stages_nothing(agent: LocalAgent, m
     partition = agent.partition(config)
     with pytest.raises(StagedWorkLostError):
         agent.client.commit(gate.headers[0], "made-up", b"")
-    assert not partition._staged
+    assert not partition._desk._staged
     until(lambda: agent.registry._budget.used_bytes == 0, "the cut attempt's memory is given back")
     assert driver.dump(agent.client) == {}
 

@@ -91,7 +91,7 @@ def test_a_spill_file_that_is_lost_after_the_kafka_commit(
     agent: LocalAgent, make_driver: Any, config: StoreConfig, faults: Path
 ) -> None:
     """Spilled work is read twice. When the second reading fails, the log has the batch and the store a part of it."""
-    agent.partition(config)._budget = StagingBudget(0, agent.registry._directory.spill_dir)
+    agent.partition(config)._desk._budget = StagingBudget(0, agent.registry._directory.spill_dir)
     driver = make_driver(agent, chunk=2)
     model = Model()
     assert driver.run(0, FIRST) == model.run(FIRST)

@@ -24,7 +24,7 @@ def test_staged_work_beyond_the_budget_is_spilled(agent: LocalAgent, make_driver
     budget = StagingBudget(40_000, spill_dir)
     driver = make_driver(agent, chunk=100)
     driver.gate(0)
-    agent.partition(config)._budget = budget
+    agent.partition(config)._desk._budget = budget
     model = Model()
     events: list[Event] = [(f"k{number:06}", number) for number in range(5_000)]
     gate = driver.gate(0)

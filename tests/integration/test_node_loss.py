@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-import signal
-import subprocess
-import sys
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +16,7 @@ from changelog_state.faults import arm
 from tests.support.node import Node, Place
 from tests.support.polling import until
 from tests.support.stream import PARTITIONS, Input, Job
+from tests.support.stream_process import StreamProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -114,40 +110,18 @@ def test_the_driver_is_lost_at_the_same_moment(
 ) -> None:
     first, second, place = nodes
     service = make_service(state_dir=place.path, agents="external")
-    outputs = tmp_path / "outputs"
-    outputs.mkdir()
-    settings = {
-        "bootstrap_servers": source.bootstrap_servers,
-        "topic": source.topic,
-        "checkpoint": str(tmp_path / "checkpoint"),
-        "outputs": str(outputs),
-        "service": {**service._settings, "state_dir": str(place.path)},
-    }
-    command = [sys.executable, "-m", "tests.support.stream_driver", json.dumps(settings)]
+    driver = StreamProcess(tmp_path, source, {**service._settings, "state_dir": str(place.path)})
     held = faults / f"{LOST_AT}.held"
     # Batch 0 has four commits, so this is in batch 1, after two of its partitions at least have begun.
     arm(faults, LOST_AT, "hold 7")
-    with open(tmp_path / "driver.log", "wb") as log:
-        driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        try:
-            until(held.exists, "the agent is inside a commit", 120)
-        finally:
-            driver.send_signal(signal.SIGKILL)
-        driver.wait()
-        first.lose()
-        held.unlink()
-        second.start()
-        place.now_is(second)
-        subprocess.run(command, stdout=log, stderr=log, check=True, timeout=180)
-    assert (outputs / "done").exists()
-    totals: Counter[str] = Counter()
-    executions: dict[int, list[dict[str, Any]]] = {}
-    for file in sorted(outputs.glob("*.json")):
-        executions.setdefault(int(file.name[:4]), []).append(json.loads(file.read_text()))
-    for batch in sorted(executions):
-        truth = executions[batch][0]["truth"]
-        totals.update(truth)
-        for execution in executions[batch]:
-            assert execution == {"truth": truth, "output": {user: totals[user] for user in truth}}, f"batch {batch}"
-    assert totals == Counter(USERS)
-    assert {key: values["total"] for key, values in service.scan()} == dict(totals)
+    driver.start()
+    try:
+        until(held.exists, "the agent is inside a commit", 120)
+    finally:
+        driver.kill()
+    first.lose()
+    held.unlink()
+    second.start()
+    place.now_is(second)
+    driver.run()
+    driver.check(service, USERS)

@@ -6,19 +6,34 @@ import dataclasses
 import json
 import re
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from py4j.protocol import Py4JJavaError
+from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from changelog_state.broker import EmbeddedBroker
-from changelog_state.errors import SourceModeError
-from changelog_state.spark_bridge import QueryContext, SourceRange, query_context, source_ranges, spark_of
+from changelog_state.errors import ConfigurationError, SourceModeError
+from changelog_state.spark_bridge import (
+    QueryContext,
+    SourceRange,
+    cancel_tagged,
+    executors,
+    is_local,
+    query_context,
+    source_ranges,
+    spark_of,
+    tag_jobs,
+)
+from tests.support.polling import until
 
 pytestmark = pytest.mark.spark
 kafka = pytest.mark.kafka
@@ -492,6 +507,74 @@ def test_without_a_jvm_source_mode_is_refused() -> None:
 
     with pytest.raises(SourceModeError, match=r"JVM_ATTRIBUTE_NOT_SUPPORTED.*partitioning=\"hash\""):
         source_ranges(Connect())  # type: ignore[arg-type]
+
+
+# --- who executes, and what can be cancelled -------------------------------------------------------------
+
+
+def test_a_local_session_has_no_executors(spark: SparkSession) -> None:
+    assert is_local(spark)
+    assert executors(spark) == ()
+
+
+@pytest.mark.parametrize(
+    ("master", "local"),
+    [
+        ("local", True),
+        ("local[2]", True),
+        ("local-cluster[2,1,1024]", False),
+        ("spark://h:7077", False),
+        ("yarn", False),
+    ],
+)
+def test_what_is_local(master: str, local: bool) -> None:
+    class Session:
+        conf: ClassVar = {"spark.master": master}
+
+    assert is_local(Session()) is local  # type: ignore[arg-type]
+
+
+def test_only_jobs_with_the_tag_are_cancelled(spark: SparkSession, tmp_path: Path) -> None:
+    def wait_for(name: str) -> Callable[[Any], None]:
+        file = str(tmp_path / name)
+
+        def wait(rows: Any) -> None:
+            (Path(file).with_suffix(".running")).touch()
+            while not Path(file).exists():
+                time.sleep(0.01)
+
+        return wait
+
+    def job(name: str) -> None:
+        with tag_jobs(spark.range(1), name):
+            spark.sparkContext.parallelize([0], 1).foreachPartition(wait_for(name))
+
+    with ThreadPoolExecutor(2) as threads:
+        jobs = {name: threads.submit(inheritable_thread_target(spark)(job), name) for name in ("mine", "other")}
+        try:
+            for name in jobs:
+                until((tmp_path / f"{name}.running").exists, f"{name} is running")
+            cancel_tagged(spark.range(1), "mine")
+            with pytest.raises(Py4JJavaError, match=r"cancelled .*tag|tag .*cancelled"):
+                jobs["mine"].result(30)
+            assert not jobs["other"].done()
+        finally:
+            for name in jobs:
+                (tmp_path / name).touch()
+        jobs["other"].result(30)
+    assert spark.range(3).count() == 3, "the tag is gone with its block"
+    cancel_tagged(spark.range(1), "nobody has it")
+
+
+def test_without_a_jvm_nothing_is_tagged_and_no_executor_is_known() -> None:
+    class Connect:
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(f"[JVM_ATTRIBUTE_NOT_SUPPORTED] {name}")
+
+    with tag_jobs(Connect(), "mine"):  # type: ignore[arg-type]
+        cancel_tagged(Connect(), "mine")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"JVM_ATTRIBUTE_NOT_SUPPORTED.*agents='external'"):
+        executors(Connect())  # type: ignore[arg-type]
 
 
 def test_values_are_frozen() -> None:

@@ -69,6 +69,13 @@ def test_command_runs(environment: Path) -> None:
     assert "verify" in run(str(environment / "bin" / "changelog-restore"), "--help")
 
 
+def test_pytest_finds_the_plugin(environment: Path, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "def test_it(pytestconfig): assert pytestconfig.pluginmanager.has_plugin('changelog_state.testing')"
+    )
+    run(str(environment / "bin" / "python"), "-m", "pytest", "--strict-config", "-W", "error", str(tmp_path))
+
+
 def python_files(directory: Path) -> set[str]:
     return {str(path.relative_to(directory)) for path in directory.rglob("*.py")}
 

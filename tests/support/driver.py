@@ -79,6 +79,7 @@ class LocalAgent:
 
     def __init__(self, state_dir: Path) -> None:
         self.registry = Registry(AgentSettings(state_dir, cache_mb=16, write_buffers_mb=32))
+        self.registry.host = state_dir.name  # each plays a node of its own
         self._sockets = Path(tempfile.mkdtemp(prefix="cs-", dir="/tmp"))
         self._server = AgentServer(self.registry, f"grpc+unix://{self._sockets}/agent.sock")
         self.client = AgentClient(self._server.address)

@@ -12,31 +12,42 @@ from pathlib import Path
 from typing import Any
 
 import changelog_state as cs
+from tests.support import stream
+
+LOCAL = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
 
 
 def main(settings: dict[str, Any]) -> None:
     from pyspark.sql import SparkSession
 
     from changelog_state.broker.jars import spark_connector_jars
-    from tests.support.stream import Input, Job
 
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.jars", ",".join(spark_connector_jars()))
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
+    builder = SparkSession.builder
+    for name, value in {**LOCAL, "spark.jars": ",".join(spark_connector_jars()), **settings["spark"]}.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    source = Input.existing(settings["bootstrap_servers"], settings["topic"])
-    job = Job(spark, source, Path(settings["checkpoint"]))
+    source = stream.Input.existing(settings["bootstrap_servers"], settings["topic"])
+    job = stream.Job(
+        spark,
+        source,
+        Path(settings["checkpoint"]),
+        function=getattr(stream, settings["function"]),
+        **settings["job"],
+    )
     directory = Path(settings["outputs"])
 
     def leave(batch: int) -> None:
         found = {"truth": job.truth[batch], "output": job.outputs[batch][-1]}
-        (directory / f"{batch:04d}-{uuid.uuid4().hex}.json").write_text(json.dumps(found))
+        partial = directory / f"{uuid.uuid4().hex}.partial"
+        partial.write_text(json.dumps(found))
+        partial.rename(directory / f"{batch:04d}-{partial.stem}.json")
 
     job.after_sink = leave
     job.run(cs.StateService(**settings["service"]))

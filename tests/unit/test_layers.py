@@ -13,12 +13,14 @@ LAYERS: list[tuple[str, ...]] = [
     ("restore",),
     ("changelog_state.agent",),
     ("changelog_state.state", "changelog_state.spark_bridge", "changelog_state.broker"),
-    ("changelog_state.task",),
+    ("changelog_state.task", "changelog_state.executor_agents"),
+    ("changelog_state.fleet", "changelog_state.routes"),
+    ("changelog_state.cluster_status",),
     ("changelog_state.arrangement", "changelog_state.job_errors", "changelog_state.reading"),
-    ("changelog_state.batch_run",),
+    ("changelog_state.batch_run", "changelog_state.executor_agents"),
     ("changelog_state.service",),
     ("changelog_state", "changelog_state.demo"),
-    ("changelog_state.cli", "changelog_state.__main__", "restore.cli", "restore.__main__"),
+    ("changelog_state.testing", "changelog_state.cli", "changelog_state.__main__", "restore.cli", "restore.__main__"),
 ]
 
 
