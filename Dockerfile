@@ -54,7 +54,7 @@ RUN useradd --uid 1000 --create-home spark \
     && install --directory --owner spark --group spark /state /data /tls
 COPY --from=packages /opt/changelog-state /opt/changelog-state
 COPY --from=library /library /opt/changelog-state
-COPY docker/certificates docker/worker-node /usr/local/bin/
+COPY containers/certificates containers/worker-node /usr/local/bin/
 ENV PATH=/opt/changelog-state/bin:$PATH \
     SPARK_HOME=/opt/changelog-state/spark \
     PYSPARK_PYTHON=/opt/changelog-state/bin/python \
