@@ -109,7 +109,7 @@ class Environment(DockerCompose):
 
     def wait_for_batches(self, count: int = 2) -> None:
         wanted = self.last_batch() + count
-        wait_until(lambda: self.last_batch() >= wanted, 120, f"batch {wanted}")
+        wait_until(lambda: self.last_batch() >= wanted, 180, f"batch {wanted}")
 
     def hold(self, service: str, point: str) -> Callable[[], None]:
         """Hold a process of the service at a fault point; gives what lets it go."""
@@ -145,7 +145,7 @@ class Recovery:
 
     def wait(self) -> None:
         wait_until(
-            lambda: self._environment.last_batch() > self._batch, 120, f"a batch after the loss of {self._what}"
+            lambda: self._environment.last_batch() > self._batch, 180, f"a batch after the loss of {self._what}"
         )
         seconds = time.monotonic() - self._begun
         self._environment.notes.append(f"{self._what}: the next batch was done {seconds:.1f} s after the kill")

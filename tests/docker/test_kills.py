@@ -8,7 +8,7 @@ import pytest
 
 from tests.docker.environment import Environment, wait_until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(420)
 
 
 def test_up_means_ready(environment: Environment) -> None:
@@ -21,11 +21,11 @@ def test_up_means_ready(environment: Environment) -> None:
 
 def test_another_token_is_refused(environment: Environment) -> None:
     command = ("changelog-state", "get", "user-00001", "total_cents")
-    assert int(environment.text_of("application", *command)) > 0
+    assert "total_cents = " in environment.text_of("application", *command)
     status, out, err = environment.run_in("application", *command, variables={"CHANGELOG_STATE_TOKEN": "wrong"})
-    assert status == 1
+    assert status != 0
     assert out == ""
-    assert "CHANGELOG_STATE_TOKEN" in err
+    assert "set CHANGELOG_STATE_TOKEN" in err
     assert "Traceback" not in err
 
 
