@@ -18,6 +18,7 @@ BENCHES = {
     "small-batch": "benchmarks.small_batch",
     "restore": "benchmarks.restore",
     "reopen": "benchmarks.reopen",
+    "failover": "benchmarks.failover",
 }
 
 

@@ -28,14 +28,17 @@ from changelog_state.config import FORMAT_VERSION, StoreConfig
 
 __all__ = [
     "KEY_BYTES",
+    "KEY_CODEC",
     "VALUE_BYTES",
     "OurChangelog",
     "batches",
     "create_topic",
+    "key_of",
     "new_changelog",
     "our_changelog",
     "producer",
     "text",
+    "value_of",
 ]
 
 KEY_BYTES = 14
@@ -43,7 +46,7 @@ VALUE_BYTES = 100
 
 _BATCH_RECORDS = 50_000
 _LAST_BATCH_RECORDS = 1_000
-_KEY_CODEC = KeyCodec(("string",))
+KEY_CODEC = KeyCodec(("string",))
 _STATE_NAME = "n"
 _FILLER = "a text such as many values of one store have in common ".ljust(120, ".")
 
@@ -66,6 +69,15 @@ def text(number: int, length: int) -> str:
     return f"{number:012d}:{different}:{_FILLER}"[:length]
 
 
+def key_of(number: int) -> bytes:
+    """In our format, as its value is."""
+    return record_key(DATA, KEY_CODEC.encode(f"key{number:08d}"), _STATE_NAME)
+
+
+def value_of(number: int) -> bytes:
+    return encode_value(text(number, _VALUE_TEXT_LENGTH))
+
+
 @functools.lru_cache(maxsize=1)
 def _shuffled(records: int) -> list[int]:
     numbers = list(range(records))
@@ -86,8 +98,8 @@ class OurChangelog:
     def write(self, partition: int, numbers: list[int]) -> None:
         """One batch of keys that were not there before."""
         writer = self._claimed(partition)
-        keys = [record_key(DATA, _KEY_CODEC.encode(f"key{number:08d}"), _STATE_NAME) for number in numbers]
-        values = [encode_value(text(number, _VALUE_TEXT_LENGTH)) for number in numbers]
+        keys = [key_of(number) for number in numbers]
+        values = [value_of(number) for number in numbers]
         if any(len(key) != KEY_BYTES for key in keys) or any(len(value) != VALUE_BYTES for value in values):
             raise AssertionError(f"records are not of {KEY_BYTES} and {VALUE_BYTES} bytes")
         mutations, images = PairDigest(), PairDigest()
@@ -127,7 +139,7 @@ class OurChangelog:
                 store=config.store,
                 partitions=config.partitions,
                 partitioner="spark",
-                key_types=_KEY_CODEC.describe(),
+                key_types=KEY_CODEC.describe(),
                 format=FORMAT_VERSION,
             )
             keys, values = map(list, zip(*schema_records(), strict=True))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,7 @@ class Fleet:
         """By incarnation, so that an agent that was started anew gets a new one."""
         self._local: AgentClient | None = None
         self._started_here = False
-        self._started_on_executors: list[str] = []
+        self._on_executors = False
         self._replenishing: threading.Thread | None = None
 
     def known(self) -> list[AgentClient]:
@@ -59,7 +59,7 @@ class Fleet:
     def needed(self, spark: SparkSession | None = None) -> list[AgentClient]:
         """Agents of which at least one answers; started if there is none and that is allowed."""
         known = self.known()
-        if any(self._answering(known)):
+        if self._any_answers(known):
             if spark is not None:
                 self._replenish(spark)
             return known
@@ -77,20 +77,19 @@ class Fleet:
         return self.known()
 
     def close(self) -> None:
-        """Stop what was started from here; others go on."""
+        """Stop the agent that was started on this machine; others end by themselves when no driver is left."""
         with self._lock:
             known = {client.address: client for client in self._clients.values()}
             local = self._local
             if local is not None and self._started_here:
-                _stop(lambda: stop_agent(local, self._state_dir))
-            for incarnation in self._started_on_executors:
-                if incarnation in self._clients:
-                    _stop(self._clients[incarnation].stop)
+                try:
+                    stop_agent(local, self._state_dir)
+                except UnavailableError as error:
+                    logger.info("agent was gone already: %s", error)
             for client in known.values():
                 client.close()
             self._directory.close()
             self._clients, self._local, self._started_here = {}, None, False
-            self._started_on_executors = []
 
     # -- inside ------------------------------------------------------------------------------------------
 
@@ -114,7 +113,9 @@ class Fleet:
         return incarnation, self._local
 
     @staticmethod
-    def _answering(clients: Iterable[AgentClient]) -> list[AgentClient]:
+    def _any_answers(clients: Iterable[AgentClient]) -> bool:
+        """As soon as one does: others may be lost, and are not waited for."""
+
         def answers(client: AgentClient) -> bool:
             try:
                 client.check()
@@ -124,24 +125,27 @@ class Fleet:
             return True
 
         clients = list(clients)
-        with ThreadPoolExecutor(max(1, len(clients)), thread_name_prefix="fleet") as pool:
-            return [client for client, there in zip(clients, pool.map(answers, clients), strict=True) if there]
+        pool = ThreadPoolExecutor(max(1, len(clients)), thread_name_prefix="fleet")
+        try:
+            return any(asked.result() for asked in as_completed(pool.submit(answers, client) for client in clients))
+        finally:
+            pool.shutdown(wait=False)
 
     def _start_on_executors(self, spark: SparkSession) -> bool:
         """Whether this is a cluster, on whose executors' hosts agents run now."""
         from changelog_state import spark_bridge
-        from changelog_state.executor_agents import start_on_executors
 
         if spark_bridge.is_local(spark):
             return False
-        given = None if self._given_dir is None else str(self._given_dir)
-        started = start_on_executors(spark, self._config, given)
-        self._started_on_executors += [agent["incarnation"] for agent in started if agent["started"]]
+        from changelog_state.executor_agents import start_on_executors
+
+        start_on_executors(spark, self._config, None if self._given_dir is None else str(self._given_dir))
+        self._on_executors = True
         return True
 
     def _replenish(self, spark: SparkSession) -> None:
         """Beside what is going on: hosts that have no agent (any more) get one, which then takes its share."""
-        if not self._may_start or not self._started_on_executors:
+        if not self._on_executors:
             return
 
         def work() -> None:
@@ -154,10 +158,3 @@ class Fleet:
             if self._replenishing is None or not self._replenishing.is_alive():
                 self._replenishing = threading.Thread(target=work, name="replenish", daemon=True)
                 self._replenishing.start()
-
-
-def _stop(stop: Callable[[], None]) -> None:
-    try:
-        stop()
-    except UnavailableError as error:
-        logger.info("agent was gone already: %s", error)

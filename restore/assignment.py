@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from restore.agent_view import AgentView, Held
@@ -34,9 +34,11 @@ def assign(
     agents: Sequence[AgentView],
     standby_replicas: int = 0,
     *,
+    begun: Mapping[int, str] | None = None,
     warm_lag_records: int = WARM_LAG_RECORDS,
 ) -> Plan:
-    """The plan for the next batch.
+    """The plan for the next batch. ``begun``: the moves of the plan before it, which go on; without them, that is
+    told by who follows what.
 
     1. The present owner stays, if it is alive and not failing at it (the highest claim tells which is present).
     2. What has none goes to the most caught-up agent that has any of it, a draining one only if no other has; else
@@ -52,7 +54,7 @@ def assign(
     by_id = {agent.agent_id: agent for agent in agents}
     owners = _owners(sorted(set(partitions)), agents)
     moves: dict[int, str] = {}
-    for partition, target in planned_moves(owners, agents).items():
+    for partition, target in planned_moves(owners, agents, begun or {}, warm_lag_records).items():
         if by_id[target].is_warm(partition, warm_lag_records):
             owners[partition] = target
         else:

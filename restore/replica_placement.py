@@ -54,7 +54,8 @@ class _Placement:
             able = [a for a in self._agents if a.domain not in hosts and partition not in a.failing]
             if not able:
                 break
-            best = min(able, key=lambda agent: self._rank(partition, agent, owner, racks, end))
+            followers = [agent for agent in able if agent.follows(partition)]
+            best = min(followers or able, key=lambda agent: self._rank(partition, agent, owner, racks, end))
             chosen.append(best)
             hosts.add(best.domain)
             racks.add(best.rack)
@@ -67,12 +68,11 @@ class _Placement:
 
     def _rank(
         self, partition: int, agent: AgentView, owner: AgentView, racks: set[str | None], end: int
-    ) -> tuple[int, int, int, int, int, str]:
-        warm = agent.is_warm(partition, self._warm_lag_records)
-        place = 0 if warm else 1 if agent.follows(partition) else 2
+    ) -> tuple[bool, int, int, int, int, str]:
+        cold = not agent.is_warm(partition, self._warm_lag_records)
         rack = 2 if agent.rack in (None, owner.rack) else 1 if agent.rack in racks else 0
         # By powers of two: a store that is left on a disk saves a restore, a few records more or less save nothing.
         behind = agent.behind(partition, end).bit_length()
         agent_id = agent.agent_id
         # An owner's replicas are spread, so that its load is spread as well when it is lost.
-        return place, rack, behind, self._followed[agent_id], self._of_owner[owner.agent_id, agent_id], agent_id
+        return cold, rack, behind, self._followed[agent_id], self._of_owner[owner.agent_id, agent_id], agent_id

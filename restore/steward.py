@@ -90,7 +90,8 @@ class Steward:
         if not owners or not pulses:
             return
         views = views_of(pulses, owners, self._claims)
-        plan = assign(range(self._config.partitions), views, self._standby_replicas)
+        begun = self.plan.moves if self.plan is not None else None
+        plan = assign(range(self._config.partitions), views, self._standby_replicas, begun=begun)
         for address, pulse in pulses.items():
             # Who is warm and takes over at the next gate stays warm until then.
             wanted = sorted(

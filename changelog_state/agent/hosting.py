@@ -9,6 +9,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ logger = logging.getLogger(__name__)
 
 AGENT_FILE = "agent.json"
 _SOCKET_PREFIX = "changelog-state-agent-"
-_CALLS_SECONDS = 30.0
+_CALLS_SECONDS = 5.0
+"""A commit under way holds its partition and is waited for in any case; this is for answers on their way."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,9 @@ def run_agent(
     5. In the opposite order: first out of the registration, last out of the directory.
     """
     stopping = threading.Event()
+    doors = _Doors()
     with ExitStack() as ends:
+        ends.enter_context(_signals_set(stopping))
         registry = Registry(settings)
         ends.callback(logger.info, "agent %s stopped", registry.agent_id)
         ends.callback(registry.close)
@@ -61,26 +65,51 @@ def run_agent(
         socket_path = ends.enter_context(_socket_path())
         socket = f"grpc+unix://{socket_path}"
         presence = Presence(registry, socket, socket, registry.host, membership.rack if membership else None)
-        doors = [AgentServer(registry, socket, presence)]
-        ends.callback(_shut, doors)
+        ends.callback(doors.shut)
+        server = doors.add(AgentServer(registry, socket, presence), stopping)
         os.chmod(socket_path, 0o600)
         if membership is not None:
-            doors.append(_tcp_door(presence, membership.door))
-        for door in doors:
-            door.on_stop = stopping.set
-        if membership is not None:
-            key = membership.door.advertised(doors[-1].port)
-            registration = Registration(membership.cluster, key, presence.describe)
+            port = doors.add(_tcp_door(presence, membership.door), stopping).port
+            registration = Registration(membership.cluster, membership.door.advertised(port), presence.describe)
             ends.callback(registration.withdraw)
             registration.announce(predecessor)
         _write_atomically(agent_file, json.dumps(presence.describe()))
         ends.callback(agent_file.unlink, missing_ok=True)
         if exit_with_drivers:
-            threading.Thread(target=doors[0].watch_drivers, name="watch-drivers", daemon=True).start()
+            threading.Thread(target=server.watch_drivers, name="watch-drivers", daemon=True).start()
         where = socket if membership is None else f"{presence.address} and {socket}"
         logger.info("agent %s serves %s at %s", registry.agent_id, registry.state_dir, where)
-        with _until_signal(stopping):
-            stopping.wait()
+        stopping.wait()
+    if doors.occupied:
+        # NOTE: gRPC would keep the process until a task that has not even noticed ends its exchange.
+        logging.shutdown()
+        os._exit(0)
+
+
+class _Doors:
+    """All that lead to one registry."""
+
+    def __init__(self) -> None:
+        self._open: list[AgentServer] = []
+        self.occupied = False
+        """Whether somebody is still inside of one that was shut."""
+
+    def add(self, door: AgentServer, stopping: threading.Event) -> AgentServer:
+        door.on_stop = stopping.set
+        self._open.append(door)
+        return door
+
+    def shut(self) -> None:
+        """Nobody comes in any more; who is inside may finish, but not for ever."""
+        threads = [threading.Thread(target=door.shutdown, name="shut", daemon=True) for door in self._open]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + _CALLS_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self.occupied = any(thread.is_alive() for thread in threads)
+        if self.occupied:
+            logger.warning("calls are still under way after %.0f s; stopping without them", _CALLS_SECONDS)
 
 
 def _tcp_door(presence: Presence, settings: DoorSettings) -> TcpDoor:
@@ -96,19 +125,10 @@ def _say_where(presence: Presence, settings: DoorSettings, port: int) -> None:
     presence.host = settings.failure_domain(port)
 
 
-def _shut(doors: list[AgentServer]) -> None:
-    """Nobody comes in any more; who is inside may finish, but not for ever."""
-    threads = [threading.Thread(target=door.shutdown, name="shut", daemon=True) for door in doors]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(_CALLS_SECONDS)
-    if any(thread.is_alive() for thread in threads):
-        logger.warning("calls are still under way after %.0f s; stopping without them", _CALLS_SECONDS)
-
-
 @contextmanager
-def _until_signal(stopping: threading.Event) -> Iterator[None]:
+def _signals_set(stopping: threading.Event) -> Iterator[None]:
+    """From the start on, so that a signal leaves nothing behind whenever it comes."""
+
     def stop(number: int, frame: FrameType | None) -> None:
         stopping.set()
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from changelog_state.agent.client import AgentClient
 from changelog_state.agent.hosting import AGENT_FILE
-from changelog_state.errors import AgentUnavailableError, StateDirectoryError
+from changelog_state.errors import AgentUnavailableError, ConfigurationError, StateDirectoryError
 from changelog_state.store.directory import is_held
 
 __all__ = ["WRONG_USE", "find_agent", "start_agent", "stop_agent"]
@@ -42,34 +45,44 @@ def find_agent(state_dir: Path) -> AgentClient | None:
     return client
 
 
-def start_agent(state_dir: Path) -> AgentClient:
+def start_agent(
+    state_dir: Path, options: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> AgentClient:
     """Start an agent and wait until it answers. If another starts at the same time, that one is taken.
 
     Its own session, no standard input, nothing of Spark's environment: Spark signals its workers' process
-    group when it shuts down, and the agent must outlive that.
+    group when it shuts down, and the agent must outlive that. ``options`` are those of its command, for everybody
+    to see; ``environment`` comes on top of this process's own.
     """
     try:
         state_dir.mkdir(parents=True, exist_ok=True)
         log = open(state_dir / "agent.log", "ab")  # noqa: SIM115 (handed to the process)
+        starting = open(state_dir / "agent.starting", "w")  # noqa: SIM115
     except OSError as error:
         raise StateDirectoryError(
             f"state directory is not usable: {state_dir} ({error.strerror}); "
             "give another state_dir, or make it writable for this user"
         ) from error
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(_SCRUBBED_PREFIXES)}
-    command = [sys.executable, "-m", "changelog_state", "agent", "--state-dir", str(state_dir.absolute())]
+    with log, starting:
+        # Several executors of one machine want an agent at once: the second finds what the first has started.
+        fcntl.flock(starting, fcntl.LOCK_EX)
+        return find_agent(state_dir) or _start(state_dir, log, options, environment or {})
+
+
+def _start(state_dir: Path, log: BinaryIO, options: Sequence[str], environment: Mapping[str, str]) -> AgentClient:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_SCRUBBED_PREFIXES)}
     package_root = str(Path(__file__).resolve().parents[2])
-    environment["PYTHONPATH"] = os.pathsep.join([package_root, *filter(None, sys.path)])
-    with log:
-        process = subprocess.Popen(
-            [*command, "--exit-with-drivers"],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            env=environment,
-            start_new_session=True,
-        )
+    inherited["PYTHONPATH"] = os.pathsep.join([package_root, *filter(None, sys.path)])
+    command = [sys.executable, "-m", "changelog_state", "agent", "--state-dir", str(state_dir.absolute())]
+    process = subprocess.Popen(
+        [*command, *options, "--exit-with-drivers"],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        cwd="/",
+        env={**inherited, **environment},
+        start_new_session=True,
+    )
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         client = find_agent(state_dir)
@@ -77,7 +90,8 @@ def start_agent(state_dir: Path) -> AgentClient:
             return client
         if process.poll() is not None and (client := find_agent(state_dir)) is None:
             if process.returncode == WRONG_USE:
-                raise StateDirectoryError(_tail(state_dir, 1).removeprefix("changelog-state: "))
+                refusal = _tail(state_dir, 1).removeprefix("changelog-state: ")
+                raise ConfigurationError(refusal) if options else StateDirectoryError(refusal)
             break
         time.sleep(0.02)
     raise AgentUnavailableError(

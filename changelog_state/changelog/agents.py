@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -82,8 +82,9 @@ class AgentRecord(AvroRecord):
 class AgentDirectory:
     """The agents that are registered. Keeps one consumer open; for any thread."""
 
-    def __init__(self, config: ClusterConfig) -> None:
+    def __init__(self, config: ClusterConfig, clock: Callable[[], float] = time.time) -> None:
         self._config = config
+        self._clock = clock
         self._lock = threading.Lock()
         self._reader: ChangelogReader | None = None
         self._position: int | None = None
@@ -103,12 +104,12 @@ class AgentDirectory:
             if self._looked_at is None or time.monotonic() >= self._ask_again_at:
                 try:
                     self._catch_up()
-                    self._looked_at = time.time()
+                    self._looked_at = self._clock()
                 except UnavailableError as error:
                     if self._looked_at is None:
                         raise
                     self._ask_again_at = time.monotonic() + _AWAY_SECONDS
-                    age = time.time() - self._looked_at
+                    age = self._clock() - self._looked_at
                     logger.warning("the list of agents is %.0f s old and cannot be renewed: %s", age, error)
             oldest = (self._looked_at or 0.0) - OLDEST_SECONDS
             return [record for _, (record, written) in sorted(self._known.items()) if written >= oldest]

@@ -36,9 +36,7 @@ def serve(
     cache_mb: Annotated[int, typer.Option(help="Block cache shared by all partitions.")] = 256,
     write_buffers_mb: Annotated[int, typer.Option(help="Write buffers shared by all partitions.")] = 256,
     staging_mb: Annotated[int, typer.Option(help="Staged mutations kept in memory; more go to disk.")] = 512,
-    exit_with_drivers: Annotated[
-        bool, typer.Option(help="Stop a minute after the last driver on this machine is gone.")
-    ] = False,
+    exit_with_drivers: Annotated[bool, typer.Option(help="Stop a minute after the last driver is gone.")] = False,
 ) -> None:
     """Own stores on this node: serve tasks and drivers until stopped (Ctrl-C, SIGTERM).
 

@@ -93,7 +93,7 @@ class Common:
     def _settings(self, *needed: str) -> dict[str, Any]:
         given = {name: getattr(self, name) for name in _SETTINGS if getattr(self, name) is not None}
         settings = _from_file(self.config) | given
-        if KAFKA_VARIABLE in os.environ:
+        if os.environ.get(KAFKA_VARIABLE):
             settings["kafka"] = _from_variable() | settings.get("kafka", {})
         for name in needed:
             if name not in settings:

@@ -75,3 +75,23 @@ def test_executors_and_the_driver_are_killed(
         until(lambda node=node: not node.executors(), "executors end with their application")
     stream.run()
     stream.check(service, USERS)
+
+
+def test_a_node_is_lost_as_a_whole_or_in_part(broker: EmbeddedBroker, application: str, tmp_path: Path) -> None:
+    with Cluster(tmp_path / "cluster") as cluster:
+        for node in cluster.nodes:
+            node.agent_joins(application, broker.bootstrap_servers)
+        first, second = cluster.nodes
+        before = [node.agent.describe() for node in cluster.nodes]
+        assert [agent["state_dir"] for agent in before] == [str(first.disk), str(second.disk)]
+        assert len({agent["address"] for agent in before}) == 2
+        first.kill_worker()
+        assert first.agent.describe() == before[0], "an agent is not Spark's"
+        first.start_worker()
+        first.wait_until_registered()
+        second.lose()
+        assert not second.processes()
+        assert not list(second.disk.iterdir())
+        third = cluster.add_node()
+        third.agent_joins(application, broker.bootstrap_servers)
+        assert third.agent.describe()["id"] not in {agent["id"] for agent in before}

@@ -20,6 +20,7 @@ from changelog_state.agent.launcher import find_agent
 from changelog_state.agent.partition import Partition
 from changelog_state.agent.registry import AgentSettings, Registry
 from changelog_state.agent.server import AgentServer
+from changelog_state.agent.transport import best_address
 from changelog_state.changelog.record import BatchRecord, StoreIdentity
 from changelog_state.changelog.topic import ensure_topics
 from changelog_state.codec.digest import EMPTY_DIGEST
@@ -163,7 +164,7 @@ class Attempt:
     """One attempt of one task, step by step."""
 
     def __init__(self, owner: Owner, header: RequestHeader, events: Iterable[Event], function: Function) -> None:
-        self._session = Session(owner.address, header)
+        self._session = Session(best_address(owner.address, owner.socket or ""), header)
         _open_attempts.add(self)
         self._owner = owner
         self._function = function

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from restore.assignment import WARM_LAG_RECORDS, AgentView, Held, assign
-from tests.support.clusters import Cluster, clusters, settled_clusters
+from tests.support.planned_cluster import Cluster, clusters, settled_clusters
 
 Drawn = tuple[int, list[AgentView]]
 replica_counts = st.integers(0, 3)

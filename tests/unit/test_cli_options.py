@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from changelog_state.cli.options import Common, with_common_options
+from changelog_state.cli.options import KAFKA_VARIABLE, Common, with_common_options
 from changelog_state.errors import ConfigurationError
 
 
@@ -71,3 +71,21 @@ def test_names_are_no_paths(state_dir: Path) -> None:
     for name in ("..", "../../etc", ""):
         with pytest.raises(ConfigurationError, match="not usable"):
             Common(application=name, store="totals", state_dir=state_dir).local_target()
+
+
+def test_client_settings_from_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file says it better; what it does not say comes from the variable."""
+    file = tmp_path / "store.toml"
+    file.write_text('application = "shop"\nbootstrap_servers = "b:1"\n[kafka]\n"client.rack" = "from-file"\n')
+    monkeypatch.setenv(KAFKA_VARIABLE, '{"client.rack": "from-variable", "sasl.password": "s3cret"}')
+    cluster = Common(config=file).cluster()
+    assert cluster.kafka == {"client.rack": "from-file", "sasl.password": "s3cret"}
+    assert cluster.agents_topic == "shop-agents"
+    given = Common(application="shop", bootstrap_servers="b:1").cluster()
+    assert given.kafka == {"client.rack": "from-variable", "sasl.password": "s3cret"}
+    for broken in ('{"sasl.password": "s3cret"', '["s3cret"]'):
+        monkeypatch.setenv(KAFKA_VARIABLE, broken)
+        with pytest.raises(ConfigurationError, match=f"{KAFKA_VARIABLE} is not a JSON object") as raised:
+            Common(application="shop", bootstrap_servers="b:1").cluster()
+        assert "s3cret" not in str(raised.value)
+        assert raised.value.__cause__ is None

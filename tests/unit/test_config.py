@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from changelog_state.config import StoreConfig, default_state_dir
+from changelog_state.config import ClusterConfig, StoreConfig, default_state_dir
 from changelog_state.errors import ConfigurationError
 from changelog_state.requests import RequestHeader
 
@@ -79,3 +79,23 @@ def test_default_state_dir(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert default_state_dir() == tmp_path / "home" / ".local" / "state" / "changelog-state"
+
+
+def test_the_cluster_of_a_store() -> None:
+    made = config(kafka={"client.rack": "r"}, topic={"replication.factor": 3}).cluster
+    assert made == ClusterConfig("app", "host:9092", {"client.rack": "r"}, {"replication.factor": 3})
+    assert made.agents_topic == "app-agents"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (("a/b", "host:9092"), "application name"),
+        (("a" * 244, "host:9092"), "longer than 249"),
+        (("app", " "), "bootstrap_servers"),
+        (("app", "host:9092", {"group.id": "g"}), "group.id"),
+    ],
+)
+def test_clusters_that_cannot_be(settings: tuple[Any, ...], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        ClusterConfig(*settings)

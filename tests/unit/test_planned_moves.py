@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from restore.assignment import WARM_LAG_RECORDS, AgentView, Held, assign
-from tests.support.clusters import Cluster, clusters, settled_clusters
+from tests.support.planned_cluster import Cluster, clusters, settled_clusters
 
 COLD = WARM_LAG_RECORDS + 1_000
 
@@ -25,7 +25,7 @@ def catch_up(cluster: Cluster, chance: random.Random) -> None:
     """Every follower reads something, some faster than others."""
     for agent in list(cluster.agents.values()):
         held = {
-            p: replace(one, lag_records=max(0, one.lag_records - chance.choice([0, 500, 5_000])))
+            p: replace(one, lag_records=max(0, one.lag_records - chance.choice([10, 500, 5_000])))
             if one.lag_records is not None
             else one
             for p, one in agent.held.items()
@@ -81,27 +81,36 @@ def test_a_draining_agent_serves_until_the_others_are_warm(cluster: Cluster, ind
     assert {p for p in after if after[p] != before[p]} == set(plan.moves)
 
 
-@given(settled_clusters(), st.integers(0, 2), st.randoms(use_true_random=False))
+@given(settled_clusters(), st.integers(0, 2), st.integers(0, 2), st.randoms(use_true_random=False))
 @settings(deadline=None)
-def test_a_move_that_was_begun_goes_on(cluster: Cluster, drained: int, chance: random.Random) -> None:
-    """However far each of the targets has come, as long as none is warm."""
-    for agent_id in sorted(cluster.agents)[:drained]:
-        cluster.drain(agent_id)
-    begun = cluster.plan()
-    cluster.apply(begun, 100 * COLD)
-    for _ in range(3):
-        catch_up(cluster, chance)
-        assert cluster.plan() == begun
-
-
-@given(settled_clusters(), st.integers(1, 2), st.integers(0, 2))
-@settings(deadline=None)
-def test_followers_stay_while_a_move_is_under_way(cluster: Cluster, replicas: int, drained: int) -> None:
+def test_a_move_that_was_begun_goes_on(cluster: Cluster, replicas: int, drained: int, chance: random.Random) -> None:
+    """However far each of the followers has come, as long as none is warm."""
     for agent_id in sorted(cluster.agents)[:drained]:
         cluster.drain(agent_id)
     begun = cluster.plan(replicas)
-    cluster.apply(begun, COLD)
-    assert cluster.plan(replicas) == begun
+    cluster.apply(begun, 100 * COLD)
+    for _ in range(3):
+        catch_up(cluster, chance)
+        assert cluster.plan(replicas, begun.moves) == begun
+        if not replicas:
+            assert cluster.plan() == begun, "the followers tell which moves were begun"
+
+
+@given(settled_clusters(shared_hosts=False), st.integers(1, 2), st.integers(0, 2), st.randoms(use_true_random=False))
+@settings(deadline=None)
+def test_a_driver_that_remembers_nothing_lets_followers_follow(
+    cluster: Cluster, replicas: int, drained: int, chance: random.Random
+) -> None:
+    for agent_id in sorted(cluster.agents)[:drained]:
+        cluster.drain(agent_id)
+    begun = cluster.plan(replicas)
+    cluster.apply(begun, 100 * COLD)
+    for _ in range(3):
+        catch_up(cluster, chance)
+        plan = cluster.plan(replicas)
+        assert plan.owners == begun.owners
+        assert all(set(plan.followers[p]) <= set(begun.followers[p]) for p in begun.followers), "one begins anew"
+        cluster.apply(plan, 100 * COLD)
 
 
 @given(clusters())

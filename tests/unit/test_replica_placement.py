@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from restore.assignment import AgentView, Held, Plan, assign
-from tests.support.clusters import Cluster, clusters, settled_clusters
+from tests.support.planned_cluster import Cluster, clusters, settled_clusters
 
 Drawn = tuple[int, list[AgentView]]
 replica_counts = st.integers(1, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ HELDS = st.builds(
 
 
 @st.composite
-def clusters(draw: st.DrawFn, draining: bool = True) -> tuple[int, list[AgentView]]:
+def clusters(draw: st.DrawFn) -> tuple[int, list[AgentView]]:
     """Anything that a driver could be told, likely or not."""
     partitions = draw(st.integers(1, 12))
     number = st.integers(0, partitions - 1)
@@ -32,17 +33,17 @@ def clusters(draw: st.DrawFn, draining: bool = True) -> tuple[int, list[AgentVie
             draw(st.frozensets(number)),
             host=draw(st.sampled_from(["", "x", "y", "z"])),
             rack=draw(st.sampled_from([None, "r", "s", "t"])),
-            draining=draining and draw(st.integers(0, 3)) == 0,
+            draining=draw(st.integers(0, 3)) == 0,
         )
         for index in range(draw(st.integers(1, 5)))
     ]
 
 
 @st.composite
-def settled_clusters(draw: st.DrawFn, most_agents: int = 5) -> Cluster:
+def settled_clusters(draw: st.DrawFn, shared_hosts: bool = True) -> Cluster:
     """Every partition is served by someone, and nothing else is known."""
-    agents = draw(st.integers(1, most_agents))
-    hosts = draw(st.integers(1, agents))
+    agents = draw(st.integers(1, 5))
+    hosts = draw(st.integers(1, agents)) if shared_hosts else agents
     racks = draw(st.sampled_from([0, 1, 2]))
     cluster = Cluster()
     for index in range(agents):
@@ -70,8 +71,8 @@ class Cluster:
         self.partitions.append(partition)
         self._hold(agent_id, partition, Held("ACTIVE", claim=1, position=100))
 
-    def plan(self, standby_replicas: int = 0) -> Plan:
-        return assign(self.partitions, list(self.agents.values()), standby_replicas)
+    def plan(self, standby_replicas: int = 0, begun: Mapping[int, str] | None = None) -> Plan:
+        return assign(self.partitions, list(self.agents.values()), standby_replicas, begun=begun)
 
     def owners(self) -> dict[int, str]:
         return {
