@@ -78,6 +78,9 @@ def _spark_session(master: str) -> SparkSession:
         .config("spark.executor.cores", "2")
         .config("spark.executor.memory", "768m")
         .config("spark.executor.extraJavaOptions", _QUICK_JVM)
+        # A batch that runs again after the loss of a node prefers, by its old plan, the executor that is gone: Spark
+        # would wait for that one for six seconds, when the state has long been taken over.
+        .config("spark.locality.wait", "0s")
         .config("spark.sql.shuffle.partitions", str(PARTITIONS))
         .config("spark.sql.warehouse.dir", "/tmp/warehouse")
         .config("spark.ui.showConsoleProgress", "false")
