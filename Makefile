@@ -39,6 +39,10 @@ demo: setup ## Run the demo: a real Kafka, a Spark stream with state, three kill
 test: setup ## Run all tests; ARGS="-k broker" or ARGS=tests/unit for some, JOBS=0 for one process
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)
 
+.PHONY: test-docker
+test-docker: setup ## Run the tests in containers: the cluster of docker-compose.yml, with nodes killed; needs Docker
+	@tests/docker/run $(ARGS)
+
 .PHONY: check
 check: $(DONE)/packages ## Check style and types
 	@echo "-- ruff check"

@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
+from changelog_state.demo.results import purchases_in
 from changelog_state.demo.stream import Job, spark_session, start_query
 
 __all__ = ["main"]
@@ -77,15 +78,7 @@ class _Protocol:
 
     def batch_done(self, batch: int, directory: Path, seconds: float) -> None:
         at = time.monotonic()
-        self.send("batch", batch=batch, purchases=_purchases(directory), seconds=seconds, at=at)
-
-
-def _purchases(directory: Path) -> int:
-    """How many purchases a batch's output accounts for; read without Spark, which would make it a job."""
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    return pc.sum(pq.read_table(directory, columns=["bought"])["bought"]).as_py() or 0
+        self.send("batch", batch=batch, purchases=purchases_in(directory), seconds=seconds, at=at)
 
 
 def _listen(finish: threading.Event) -> None:

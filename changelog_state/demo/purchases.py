@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from changelog_state.demo.check import Total
 from changelog_state.demo.settings import DemoFailedError
 
-__all__ = ["PurchaseProducer", "create_input_topic", "totals_of_topic"]
+__all__ = ["PurchaseProducer", "create_input_topic", "end_offsets", "totals_of_topic"]
 
 _TICK_SECONDS = 0.02
 _REQUEST_SECONDS = 30.0
@@ -26,8 +26,13 @@ _NO_LOG = {"log_level": 0}  # a client that outlives the broker by a moment woul
 
 
 def create_input_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
+    """Make the topic, unless it is there."""
     admin = AdminClient(_NO_LOG | {"bootstrap.servers": bootstrap_servers})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_REQUEST_SECONDS)
+    try:
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_REQUEST_SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
 
 
 class PurchaseProducer:
@@ -108,13 +113,10 @@ class PurchaseProducer:
 
 def totals_of_topic(bootstrap_servers: str, topic: str) -> dict[str, Total]:
     """Every purchase in the topic, added up per user: a plain consumer, and nothing of this library."""
-    consumer = Consumer(
-        _NO_LOG | {"bootstrap.servers": bootstrap_servers, "group.id": "demo-check", "enable.auto.commit": False}
-    )
+    consumer = _consumer(bootstrap_servers)
     try:
-        partitions = list(consumer.list_topics(topic, timeout=_REQUEST_SECONDS).topics[topic].partitions)
-        ends = {p: _end(consumer, topic, p) for p in partitions}
-        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
+        ends = _ends(consumer, topic)
+        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in ends])
         remaining = sum(ends.values())  # nothing is ever removed from this topic, so it begins at 0
         totals: dict[str, Total] = {}
         deadline = time.monotonic() + _SILENCE_SECONDS
@@ -130,6 +132,26 @@ def totals_of_topic(bootstrap_servers: str, topic: str) -> dict[str, Total]:
         return totals
     finally:
         consumer.close()
+
+
+def end_offsets(bootstrap_servers: str, topic: str) -> dict[int, int]:
+    """Where the topic ends now, per partition."""
+    consumer = _consumer(bootstrap_servers)
+    try:
+        return _ends(consumer, topic)
+    finally:
+        consumer.close()
+
+
+def _consumer(bootstrap_servers: str) -> Consumer:
+    return Consumer(
+        _NO_LOG | {"bootstrap.servers": bootstrap_servers, "group.id": "demo-check", "enable.auto.commit": False}
+    )
+
+
+def _ends(consumer: Consumer, topic: str) -> dict[int, int]:
+    partitions = list(consumer.list_topics(topic, timeout=_REQUEST_SECONDS).topics[topic].partitions)
+    return {p: _end(consumer, topic, p) for p in partitions}
 
 
 def _end(consumer: Consumer, topic: str, partition: int) -> int:

@@ -14,13 +14,14 @@ from typing import Any
 
 from changelog_state.broker import EmbeddedBroker, embedded_broker, spark_connector_jars
 from changelog_state.broker.jars import kafka_jars
-from changelog_state.demo.check import OutputRow, Total, differing_keys, differing_outputs
+from changelog_state.demo.check import differing_keys, differing_outputs
 from changelog_state.demo.driver_process import BatchDone, Batches, DriverProcess
 from changelog_state.demo.kills import KILLS, Kill, Killing
 from changelog_state.demo.narrator import Narrator
 from changelog_state.demo.processes import agent_of, kill_leftovers, stop_agent
 from changelog_state.demo.purchases import PurchaseProducer, create_input_topic, totals_of_topic
 from changelog_state.demo.report import Report
+from changelog_state.demo.results import output_rows, totals_of_state
 from changelog_state.demo.settings import APPLICATION, INPUT_TOPIC, STORE, DemoFailedError, DemoSettings, Places
 from changelog_state.demo.stream import Job
 
@@ -230,10 +231,8 @@ class _Demo:
         self._narrator.doing("reading the input topic, the state and the outputs")
         expected = totals_of_topic(self._job.bootstrap_servers, INPUT_TOPIC)
         with self._job.service() as service:
-            actual = {
-                key: Total(values.get("total_cents", 0), values.get("purchases", 0)) for key, values in service.scan()
-            }
-        rows = list(_output_rows(self.places.outputs))
+            actual = totals_of_state(service)
+        rows = list(output_rows(self.places.outputs))
         batches = self._batches.all()
         streamed_seconds = max(done.at for done in batches) - self._purchases.started_at
         events = sum(total.purchases for total in expected.values())
@@ -285,16 +284,6 @@ class _Demo:
             f"batch {max(done.batch for done in batches)}: {processed:,} purchases processed, {recent:,.0f}/s, "
             f"{waiting:,} waiting"
         )
-
-
-def _output_rows(outputs: Path) -> Iterator[OutputRow]:
-    import pyarrow.parquet as pq
-
-    for directory in outputs.iterdir():
-        batch = int(directory.name.partition("=")[2])
-        table = pq.read_table(directory, partitioning=None)
-        for row in table.to_pylist():
-            yield OutputRow(batch=batch, **row)
 
 
 def _rate(done: BatchDone) -> float:
