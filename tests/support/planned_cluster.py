@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -12,25 +12,25 @@ from restore.assignment import WARM_LAG_RECORDS, AgentView, Held, Plan, assign
 
 PHASES = ["ACTIVE", "RESTORING", "FOLLOWING", "CLOSED", "FAILED"]
 LAGS = st.sampled_from([0, 10, WARM_LAG_RECORDS, WARM_LAG_RECORDS + 1, 1_000_000])
-HELDS = st.builds(
-    Held,
-    phase=st.sampled_from(PHASES),
-    claim=st.none() | st.integers(0, 20),
-    position=st.none() | st.integers(0, 20),
-    lag_records=st.none() | LAGS,
-)
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> tuple[int, list[AgentView]]:
+def clusters(draw: st.DrawFn, phases: Sequence[str] = PHASES) -> tuple[int, list[AgentView]]:
     """Anything that a driver could be told, likely or not."""
     partitions = draw(st.integers(1, 12))
     number = st.integers(0, partitions - 1)
+    helds = st.builds(
+        Held,
+        phase=st.sampled_from(phases),
+        claim=st.none() | st.integers(0, 20),
+        position=st.none() | st.integers(0, 20),
+        lag_records=st.none() | LAGS,
+    )
     return partitions, [
         AgentView(
             f"agent-{index}",
-            draw(st.dictionaries(number, HELDS)),
-            draw(st.frozensets(number)),
+            draw(st.dictionaries(number, helds)),
+            draw(st.just(frozenset()) | st.frozensets(number)),
             host=draw(st.sampled_from(["", "x", "y", "z"])),
             rack=draw(st.sampled_from([None, "r", "s", "t"])),
             draining=draw(st.integers(0, 3)) == 0,

@@ -143,6 +143,9 @@ def test_a_follower_is_the_first_choice_and_takes_over_when_warm() -> None:
     plan = assign(range(4), [owner, warm])
     assert plan.owners == {0: "a", 1: "a", 2: "b", 3: "a"}
     assert plan.moves == {0: "b"}
+    for lag, owner_of_2 in ((WARM_LAG_RECORDS, "b"), (WARM_LAG_RECORDS + 1, "a")):
+        follower = AgentView("b", {2: Held("FOLLOWING", None, 50_000, lag)})
+        assert assign(range(4), [owner, follower]).owners[2] == owner_of_2
     unknown = AgentView("b", {2: Held("FOLLOWING", None, 90_000)})
     assert 2 in assign(range(4), [owner, unknown]).moves, "a lag that is not known may be anything"
 
@@ -152,3 +155,20 @@ def test_what_is_being_restored_is_not_moved_to_even_out_the_load() -> None:
     plan = assign(range(4), [owner, AgentView("b", {0: Held("FOLLOWING", lag_records=0)})])
     assert plan.moves == {}
     assert set(plan.owners.values()) == {"a"}
+
+
+def test_which_moves_were_begun_is_remembered_or_told_by_the_followers() -> None:
+    cold, warm = Held("FOLLOWING", None, 50_000, 40_000), Held("FOLLOWING", None, 90_000, 0)
+    owner = AgentView("a", {p: Held("ACTIVE", 1, 90_000) for p in range(3)}, host="x")
+    other = AgentView("b", {0: cold, 1: warm})
+    assert assign(range(3), [owner, other]).owners[1] == "b"
+    assert assign(range(3), [owner, other], begun={0: "b"}).moves == {0: "b"}, "even if another could be done sooner"
+
+    # One replica of each is asked for: the second follower of 1 is to take it over.
+    beside = AgentView("c", {1: cold, 3: Held("ACTIVE", 1, 90_000), 4: Held("ACTIVE", 1, 90_000)})
+    assert assign(range(5), [owner, AgentView("b", {0: cold, 1: cold}), beside], 1).moves == {1: "b"}
+
+    # A follower on the owner's host can be nothing but the target of a move.
+    leaving = AgentView("a", {p: Held("ACTIVE", 1, 90_000) for p in range(2)}, host="x", draining=True)
+    agents = [leaving, AgentView("b", {0: cold, 1: cold}), AgentView("c", {1: cold}, host="x")]
+    assert assign(range(2), agents, 1).moves == {0: "b", 1: "c"}

@@ -109,6 +109,8 @@ def test_who_follows_already_goes_before_another_rack_and_that_before_a_store_on
     same = AgentView("e", {0: Held("CLOSED", None, 1_000)}, rack="r")
     everyone = [empty, same, disk, near, owner]
     assert assign([0], everyone, 1).followers == {0: ("b",)}
+    far = AgentView("b", {0: Held("FOLLOWING", None, 10)}, rack="r")
+    assert assign([0], [far, *everyone[:3], owner], 1).followers == {0: ("b",)}, "it has begun, and nobody else has"
     assert assign([0], [a for a in everyone if a is not near], 1).followers == {0: ("c",)}
     assert assign([0], [empty, same, owner], 1).followers == {0: ("d",)}
 
