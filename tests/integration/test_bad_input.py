@@ -159,7 +159,7 @@ def test_a_changelog_with_another_partition_count(service: Any, spark: Any, make
         ({"kafka": {"transactional.id": "x"}}, "transactional.id"),
         ({"agents": "many"}, "agents"),
         ({"on_new_query": "maybe"}, "on_new_query"),
-        ({"standby_replicas": 2}, "standby_replicas"),
+        ({"standby_replicas": -1}, "standby_replicas"),
         ({"restore_memory_mb": 0}, "restore_memory_mb"),
         ({"restore_memory_mb": "512"}, "restore_memory_mb"),
         ({"restore_listener": print}, "subclass of RestoreListener"),
