@@ -17,7 +17,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("changelog_state.fleet", "changelog_state.routes"),
     ("changelog_state.cluster_status",),
     ("changelog_state.arrangement", "changelog_state.job_errors", "changelog_state.reading"),
-    ("changelog_state.batch_run", "changelog_state.executor_agents"),
+    ("changelog_state.batch_run",),
     ("changelog_state.service",),
     ("changelog_state", "changelog_state.demo"),
     ("changelog_state.testing", "changelog_state.cli", "changelog_state.__main__", "restore.cli", "restore.__main__"),
