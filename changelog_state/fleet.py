@@ -9,12 +9,13 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from changelog_state.agent.client import AgentClient
-from changelog_state.agent.launcher import find_agent, start_agent, stop_agent
+from changelog_state.agent.client import PULSE_SECONDS, AgentClient
+from changelog_state.agent.launcher import described_agent, find_agent, start_agent, stop_agent
 from changelog_state.agent.transport import best_address
 from changelog_state.changelog.agents import AgentDirectory
 from changelog_state.config import ClusterConfig, StoreConfig
 from changelog_state.errors import AgentUnavailableError, ChangelogStateError, UnavailableError
+from changelog_state.store.directory import is_held
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +38,8 @@ class Fleet:
         self._lock = threading.RLock()
         self._clients: dict[str, AgentClient] = {}
         """By incarnation, so that an agent that was started anew gets a new one."""
-        self._local: AgentClient | None = None
+        self._local: tuple[str, AgentClient] | None = None
+        """Incarnation and client of the agent of the state directory."""
         self._started_here = False
         self._on_executors = False
         self._replenishing: threading.Thread | None = None
@@ -72,18 +74,17 @@ class Fleet:
             )
         with self._lock:
             if spark is None or not self._start_on_executors(spark):
-                self._local = start_agent(self._state_dir)
-                self._started_here = True
+                start_agent(self._state_dir).close()
+                self._started_here = self._find_local() is not None
         return self.known()
 
     def close(self) -> None:
         """Stop the agent that was started on this machine; others end by themselves when no driver is left."""
         with self._lock:
             known = {client.address: client for client in self._clients.values()}
-            local = self._local
-            if local is not None and self._started_here:
+            if self._local is not None and self._started_here:
                 try:
-                    stop_agent(local, self._state_dir)
+                    stop_agent(self._local[1], self._state_dir)
                 except UnavailableError as error:
                     logger.info("agent was gone already: %s", error)
             for client in known.values():
@@ -101,16 +102,20 @@ class Fleet:
     def _find_local(self) -> tuple[str, AgentClient] | None:
         """The agent of the state directory: the one known, else whichever is there by now."""
         if self._local is not None:
+            incarnation, client = self._local
             try:
-                return self._local.hello(as_driver=True)["incarnation"], self._local
+                client.hello(as_driver=True, timeout_seconds=PULSE_SECONDS)
+                return self._local
             except AgentUnavailableError:
+                described = described_agent(self._state_dir)
+                if described is not None and described["incarnation"] == incarnation and is_held(self._state_dir):
+                    return self._local  # it is there, and slow: whether it is too slow is for others to judge
                 self._local, self._started_here = None, False
         found = find_agent(self._state_dir)
-        if found is None:
-            return None
-        incarnation = found.hello(as_driver=True)["incarnation"]
-        self._local = self._clients.setdefault(incarnation, found)
-        return incarnation, self._local
+        if found is not None:
+            incarnation = found.hello(as_driver=True)["incarnation"]
+            self._local = incarnation, self._clients.setdefault(incarnation, found)
+        return self._local
 
     @staticmethod
     def _any_answers(clients: Iterable[AgentClient]) -> bool:

@@ -17,10 +17,10 @@ from changelog_state.changelog.record import StoreIdentity
 from changelog_state.config import DEFAULT_RESTORE_MEMORY_MB, StoreConfig
 from changelog_state.requests import RequestHeader
 
-__all__ = ["AgentClient"]
+__all__ = ["PULSE_SECONDS", "AgentClient"]
 
 _QUICK_SECONDS = 10.0
-_PULSE_SECONDS = 1.5
+PULSE_SECONDS = 1.5
 """An agent that does not answer within this time is taken for lost: it is asked for nothing but to answer."""
 _COMMIT_SECONDS = 300.0
 _READ_SECONDS = 120.0
@@ -31,18 +31,19 @@ class AgentClient:
         self.address = address
         self._client = connect(address)
 
-    def hello(self, *, as_driver: bool = False) -> dict[str, Any]:
+    def hello(self, *, as_driver: bool = False, timeout_seconds: float = _QUICK_SECONDS) -> dict[str, Any]:
         body = {"driver": this_process()} if as_driver else {}
-        return self._call("hello", body, _PULSE_SECONDS)  # type: ignore[no-any-return]
+        return self._call("hello", body, timeout_seconds)  # type: ignore[no-any-return]
 
     def check(self) -> None:
         """Raise if it does not answer at once."""
-        self._call("hello", {}, _PULSE_SECONDS)
+        self._call("hello", {}, PULSE_SECONDS)
 
     def pulse(self, config: StoreConfig, *, as_driver: bool = True) -> dict[str, Any]:
-        """The agent and what it has of a store; also tells it that this driver is alive."""
+        """The agent and what it has of a store; as a driver, it has to answer at once, and hears who asks."""
         body = _about(config) | ({"driver": this_process()} if as_driver else {})
-        return self._call("pulse", body, _PULSE_SECONDS)  # type: ignore[no-any-return]
+        seconds = PULSE_SECONDS if as_driver else _QUICK_SECONDS
+        return self._call("pulse", body, seconds)  # type: ignore[no-any-return]
 
     def status(self, config: StoreConfig) -> list[dict[str, Any]]:
         return self._call("status", _about(config), _QUICK_SECONDS)  # type: ignore[no-any-return]

@@ -11,14 +11,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from changelog_state.agent.client import AgentClient
 from changelog_state.agent.hosting import AGENT_FILE
 from changelog_state.errors import AgentUnavailableError, ConfigurationError, StateDirectoryError
 from changelog_state.store.directory import is_held
 
-__all__ = ["WRONG_USE", "find_agent", "start_agent", "stop_agent"]
+__all__ = ["WRONG_USE", "described_agent", "find_agent", "start_agent", "stop_agent"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,13 +30,21 @@ _LOG_TAIL_LINES = 15
 _SCRUBBED_PREFIXES = ("SPARK_", "PYSPARK_", "PYTHON_WORKER", "PYTHONHASHSEED", "_PYSPARK")
 
 
+def described_agent(state_dir: Path) -> dict[str, Any] | None:
+    """What the agent that serves this directory, or has served it last, has left about itself."""
+    try:
+        described: dict[str, Any] = json.loads((state_dir / AGENT_FILE).read_text())
+    except (OSError, ValueError):
+        return None
+    return described if "socket" in described else None
+
+
 def find_agent(state_dir: Path) -> AgentClient | None:
     """The agent that serves this directory, if one answers."""
-    try:
-        address = json.loads((state_dir / AGENT_FILE).read_text())["socket"]
-    except (OSError, ValueError, KeyError):
+    described = described_agent(state_dir)
+    if described is None:
         return None
-    client = AgentClient(address)
+    client = AgentClient(described["socket"])
     try:
         client.hello()
     except AgentUnavailableError:

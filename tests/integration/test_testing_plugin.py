@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from changelog_state.demo.processes import is_alive
+from tests.support.polling import until
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ("-p", "changelog_state.testing")
@@ -25,6 +26,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from changelog_state.demo.processes import is_alive
+from tests.support.polling import until
 
 LEFT = Path(os.environ["LEFT_FOR_THE_OUTER_TEST"])
 
@@ -55,12 +57,14 @@ def test_a_batch(spark, changelog_state_service, changelog_state_dir):
     LEFT.write_text(json.dumps({"agent": agent["pid"], "application": service.status()["application"]}))
 
 
-def test_the_next_test_has_an_application_of_its_own(changelog_state_service):
+def test_the_next_test_has_an_application_of_its_own(spark, changelog_state_service):
     before = json.loads(LEFT.read_text())
     service = changelog_state_service("totals", partitions=2)
     assert service.status()["application"] != before["application"]
     assert service.get("alice", "total") is None
-    assert not is_alive(before["agent"]), "it was stopped"
+    until(lambda: not is_alive(before["agent"]), "it was stopped")
+    events = spark.createDataFrame([("alice",)], "user string")
+    service.apply(events, 0, count, key="user", schema="user string, total long")
     [agent] = service.status()["agents"]
     LEFT.write_text(json.dumps({"agent": agent["pid"], "application": ""}))
 
@@ -100,7 +104,7 @@ def test_a_users_project(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, environment={"LEFT_FOR_THE_OUTER_TEST": str(left)})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout
-    assert not is_alive(json.loads(left.read_text())["agent"])
+    until(lambda: not is_alive(json.loads(left.read_text())["agent"]), "the last test's agent was stopped")
 
 
 def test_a_project_that_does_not_use_it_is_left_alone(tmp_path: Path) -> None:
