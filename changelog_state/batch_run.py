@@ -25,6 +25,7 @@ from changelog_state.arrangement import Arranged
 from changelog_state.changelog.record import BatchRecord
 from changelog_state.config import StoreConfig
 from changelog_state.errors import (
+    ChangelogStateError,
     FunctionError,
     OutputSchemaError,
     PartitioningError,
@@ -194,19 +195,21 @@ class BatchRun:
         result = self.arranged.frame.mapInArrow(lambda batches: run_task(spec, batches), self.schema)
         result.persist(StorageLevel.MEMORY_AND_DISK)
         rows = self.aside.submit(lambda: result.where(F.col(TICKET_COLUMN).isNull()).drop(TICKET_COLUMN))
+        lost: list[ChangelogStateError] = []
+
+        def end_the_job(error: ChangelogStateError) -> None:
+            lost.append(error)
+            spark_bridge.cancel_tagged(result, token)
+
         try:
             # A task may not notice for long that its owner is gone without a word; the driver does, and ends the job.
-            with (
-                spark_bridge.tag_jobs(result, token),
-                self.coordinator.watching(owners, lambda: spark_bridge.cancel_tagged(result, token)),
-            ):
+            with spark_bridge.tag_jobs(result, token), self.coordinator.watching(owners, end_the_job):
                 collected = result.where(F.col(TICKET_COLUMN).isNotNull()).select(TICKET_COLUMN).collect()
         except (PySparkException, Py4JError) as error:
             result.unpersist()
             self.coordinator.close_batch(token)
-            lost = self.coordinator.lost_owner(owners)
-            if lost is not None:
-                raise BatchLostError(str(lost)) from error
+            if lost:  # it may answer again by now, but the job is over
+                raise BatchLostError(str(lost[0])) from error
             ours = job_error(error)
             if ours is None:
                 raise

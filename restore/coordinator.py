@@ -289,19 +289,15 @@ class Coordinator:
     # -- while the job runs ------------------------------------------------------------------------------
 
     @contextmanager
-    def watching(self, owners: Mapping[int, Owner], on_loss: Callable[[], None]) -> Iterator[None]:
-        """Call ``on_loss``, from another thread, as long as one of these owners is lost."""
+    def watching(self, owners: Mapping[int, Owner], on_loss: Callable[[ChangelogStateError], None]) -> Iterator[None]:
+        """Call ``on_loss``, from another thread, again and again while one of these owners is lost."""
         addresses = {owner.agent for owner in owners.values()}
         key = object()
-        self._watch.on_loss(key, lambda address, error: on_loss() if address in addresses else None)
+        self._watch.on_loss(key, lambda address, error: on_loss(error) if address in addresses else None)
         try:
             yield
         finally:
             self._watch.on_loss(key, None)
-
-    def lost_owner(self, owners: Mapping[int, Owner]) -> ChangelogStateError | None:
-        """Why one of these owners is taken for lost; None if all are there."""
-        return self._watch.lost_among(owner.agent for owner in owners.values())
 
     # -- the commit --------------------------------------------------------------------------------------
 
