@@ -12,14 +12,16 @@ from changelog_state.errors import __all__ as _errors
 if TYPE_CHECKING:
     from changelog_state.service import StateService
     from changelog_state.state.handle import State
+    from changelog_state.tables.table import GlobalTable
     from restore.figures import RestoreFigures
     from restore.listener import RestoreListener
 
-__all__ = ["RestoreFigures", "RestoreListener", "State", "StateService", "__version__", *_errors]
+__all__ = ["GlobalTable", "RestoreFigures", "RestoreListener", "State", "StateService", "__version__", *_errors]
 
 # Imported when first asked for: the lower layers are imported through this package too, by processes that need
 # little of it and want it soon.
 _HOMES = {
+    "GlobalTable": "changelog_state.tables.table",
     "RestoreFigures": "restore.figures",
     "RestoreListener": "restore.listener",
     "State": "changelog_state.state.handle",

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -33,7 +32,10 @@ from changelog_state.errors import (
 )
 from changelog_state.faults import fault_point
 from changelog_state.job_errors import job_error, worth_another_run
-from changelog_state.requests import RequestHeader
+from changelog_state.requests import LookupRequest, RequestHeader
+from changelog_state.tables.context import TaskTables
+from changelog_state.tables.settings import TableSettings
+from changelog_state.task.schema import user_schema
 from changelog_state.task.spec import TICKET_COLUMN, TaskSpec
 from changelog_state.task.task import run_task
 from restore.coordinator import BatchLostError, Coordinator, Owner, Ticket
@@ -66,6 +68,8 @@ class BatchRun:
     timeout_seconds: float | None
     aside: Executor
     """For what can happen while the job runs."""
+    tables: tuple[tuple[TableSettings, LookupRequest], ...] = ()
+    """What the function may look into."""
 
     def run(self, on_materialized: Callable[[DataFrame], None]) -> DataFrame:
         """
@@ -191,6 +195,7 @@ class BatchRun:
             skipped=verdict.skipped,
             largest_record_bytes=self.largest_record_bytes - _RECORD_OVERHEAD_BYTES,
             token=token,
+            tables=TaskTables(self.tables, tuple(self.coordinator.table_agents()) if self.tables else ()),
         )
         result = self.arranged.frame.mapInArrow(lambda batches: run_task(spec, batches), self.schema)
         result.persist(StorageLevel.MEMORY_AND_DISK)
@@ -253,26 +258,11 @@ def pickled(function: Callable[..., Any]) -> bytes:
 
 def output_schema(schema: str | StructType) -> StructType:
     """The user's fields, nullable, and the ticket's."""
-    if isinstance(schema, StructType):
-        parsed = schema
-    else:
-        try:
-            parsed = _parsed(schema)
-        except Exception as error:
-            raise OutputSchemaError(
-                f"schema {schema!r} is not a Spark schema: {_first_line(error)}; "
-                "write it like 'user_id string, total long'"
-            ) from error
-    if not isinstance(parsed, StructType) or TICKET_COLUMN in parsed.fieldNames():
-        raise OutputSchemaError(f"schema {schema!r} cannot be used; write it like 'user_id string, total long'")
+    parsed = user_schema(schema)
+    if TICKET_COLUMN in parsed.fieldNames():
+        raise OutputSchemaError(f"schema {schema!r} has a column {TICKET_COLUMN!r}; this name is taken: rename it")
     fields = [StructField(field.name, field.dataType, True, field.metadata) for field in parsed.fields]
     return StructType([*fields, StructField(TICKET_COLUMN, BinaryType(), True)])
-
-
-@lru_cache(maxsize=64)
-def _parsed(schema: str) -> StructType:
-    """Parsing happens in the JVM, and every batch has the same schema."""
-    return StructType.fromDDL(schema)
 
 
 def _check(tickets: Sequence[Ticket], partitions: int, *, exact: bool) -> None:
@@ -292,8 +282,3 @@ def _check(tickets: Sequence[Ticket], partitions: int, *, exact: bool) -> None:
             f"no task reported for state partitions {missing}; nothing was committed. Report this together with "
             "df.explain()"
         )
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else repr(error)

@@ -1,15 +1,16 @@
-"""What ``status()`` says of a partition, out of what all agents have of it. Pure."""
+"""What ``status()`` says of a partition and of a global table, out of what all agents have of it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from changelog_state.config import TableConfig
 from changelog_state.routes import Answering
 from restore.figures import RestoreFigures
-from restore.replica_lag import LagLimits, replica_warning
+from restore.replica_lag import LagLimits, replica_warning, table_warning
 
-__all__ = ["partition_status"]
+__all__ = ["partition_status", "table_statuses"]
 
 
 def partition_status(
@@ -35,6 +36,38 @@ def partition_status(
         ],
         "restore": _restore(status),
         "error": status["error"] if status is not None else None,
+    }
+
+
+def table_statuses(
+    wanted: Mapping[str, TableConfig], answering: Sequence[Answering], limits: LagLimits
+) -> list[dict[str, Any]]:
+    """Of those that the service has, and of what else agents follow for its application."""
+    topics = {name: config.changelog_topic for name, config in wanted.items()}
+    for one in answering:
+        topics = {status["table"]: status["topic"] for status in one.tables} | topics
+    return [
+        {
+            "table": name,
+            "topic": topic,
+            "agents": [
+                _table_at(one, status, limits)
+                for one in sorted(answering, key=lambda one: str(one.agent["id"]))
+                for status in one.tables
+                if status["table"] == name
+            ],
+        }
+        for name, topic in sorted(topics.items())
+    ]
+
+
+def _table_at(one: Answering, status: Mapping[str, Any], limits: LagLimits) -> dict[str, Any]:
+    known = {name: status[name] for name in ("topic", "phase", "ready", "lag_records", "lag_seconds", "error")}
+    return {
+        "agent": one.agent["id"],
+        "host": one.agent["host"],
+        **known,
+        "warning": table_warning(status, limits),
     }
 
 

@@ -16,8 +16,11 @@ __all__ = [
     "FORMAT_VERSION",
     "ClusterConfig",
     "KafkaSettings",
+    "LogSettings",
     "StoreConfig",
+    "TableConfig",
     "default_state_dir",
+    "log_from_json",
 ]
 
 FORMAT_VERSION = 1
@@ -46,6 +49,24 @@ class KafkaSettings(Protocol):
     def kafka(self) -> Mapping[str, Any]: ...
     @property
     def topic(self) -> Mapping[str, Any]: ...
+
+
+class LogSettings(KafkaSettings, Protocol):
+    """A log that a local store is made from: a store's changelog, or whatever a global table follows."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def changelog_topic(self) -> str: ...
+    @property
+    def raw_keys(self) -> bool:
+        """Whether its keys are a producer's own, all of them data; a changelog's begin with their kind."""
+
+    @property
+    def keeps_images(self) -> bool:
+        """Whether the store keeps what its last batch has replaced, so that it can be replayed."""
+
+    def to_json(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -102,6 +123,14 @@ class StoreConfig:
     def control_topic(self) -> str:
         return f"{self.application}-{self.store}-control"
 
+    @property
+    def raw_keys(self) -> bool:
+        return False
+
+    @property
+    def keeps_images(self) -> bool:
+        return True
+
     def transactional_id(self, partition: int) -> str:
         return f"{self.application}-{self.store}-{partition}"
 
@@ -118,6 +147,48 @@ class StoreConfig:
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> StoreConfig:
         return cls(**plain)
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    """What an agent has to know of a global table to follow it. Travels to agents as JSON."""
+
+    application: str
+    """Of the service that looks things up in it."""
+    table: str
+    bootstrap_servers: str
+    changelog_topic: str
+    raw_keys: bool
+    """A plain topic; else the changelog of a store."""
+    kafka: Mapping[str, Any] = field(default_factory=dict)
+    topic: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_name("application", self.application)
+        _check_name("global table", self.table)
+        _check_name("topic", self.changelog_topic)
+        _check_topic(self.changelog_topic, "it")
+        _check_kafka(self)
+
+    @property
+    def name(self) -> str:
+        return f"global table {self.application}/{self.table}"
+
+    @property
+    def keeps_images(self) -> bool:
+        return False
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"kafka": dict(self.kafka), "topic": dict(self.topic)}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> TableConfig:
+        return cls(**plain)
+
+
+def log_from_json(plain: Mapping[str, Any]) -> LogSettings:
+    """Either of the two, by what only a table has."""
+    return TableConfig.from_json(plain) if "table" in plain else StoreConfig.from_json(plain)
 
 
 def _check_name(what: str, name: object) -> None:

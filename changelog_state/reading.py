@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any
@@ -15,11 +15,11 @@ from changelog_state.changelog.control import read_control, verify_identity
 from changelog_state.changelog.reader import ChangelogReader
 from changelog_state.changelog.record import StoreIdentity
 from changelog_state.changelog.topic import lookup_topic
-from changelog_state.cluster_status import partition_status
+from changelog_state.cluster_status import partition_status, table_statuses
 from changelog_state.codec.keys import KeyCodec, record_key, split_record_key
 from changelog_state.codec.kinds import DATA
 from changelog_state.codec.partitioner import partition_of
-from changelog_state.config import StoreConfig
+from changelog_state.config import StoreConfig, TableConfig
 from changelog_state.errors import BatchRunningError, ConfigurationError, InvalidKeyError, SourceModeError
 from changelog_state.routes import Routes
 from changelog_state.state.ttl import ABSENT, decode_visible
@@ -134,7 +134,7 @@ class StateReader:
             if found:
                 yield key, found
 
-    def status(self, limits: LagLimits) -> dict[str, Any]:
+    def status(self, limits: LagLimits, tables: Mapping[str, TableConfig] | None = None) -> dict[str, Any]:
         answering = self._routes.look()
         return {
             "application": self._config.application,
@@ -144,6 +144,7 @@ class StateReader:
                 for number, end_offset in enumerate(self._end_offsets())
             ],
             "agents": [dict(one.agent) for one in answering],
+            "tables": table_statuses(tables or {}, answering, limits),
         }
 
     def refuse_if_running(self) -> None:

@@ -1,11 +1,11 @@
-"""What every request of a batch carries, from the driver's plan to the owner's judgement."""
+"""What requests of tasks carry: of a batch, from the driver's plan to the owner's judgement; of a look-up."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
 
-__all__ = ["RequestHeader"]
+__all__ = ["LookupRequest", "RequestHeader", "decode_request"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,19 @@ class RequestHeader:
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
 
-    @classmethod
-    def decode(cls, data: bytes) -> RequestHeader:
-        return cls(**json.loads(data))
+
+@dataclass(frozen=True)
+class LookupRequest:
+    """Which global table is looked into. Whoever follows it answers, whatever batch is running."""
+
+    application: str
+    table: str
+    topic: str
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+
+def decode_request(data: bytes) -> RequestHeader | LookupRequest:
+    fields = json.loads(data)
+    return LookupRequest(**fields) if "table" in fields else RequestHeader(**fields)

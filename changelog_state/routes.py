@@ -13,7 +13,7 @@ from changelog_state.agent.client import AgentClient
 from changelog_state.config import StoreConfig
 from changelog_state.errors import AgentUnavailableError, ChangelogStateError, StaleClaimError
 
-__all__ = ["Answering", "Routes", "by_preference"]
+__all__ = ["Answering", "Routes", "ask_all", "by_preference"]
 
 T = TypeVar("T")
 _FRESH_SECONDS = 2.0
@@ -27,6 +27,7 @@ class Answering:
     client: AgentClient
     agent: Mapping[str, Any]
     partitions: Mapping[int, Mapping[str, Any]]
+    tables: Sequence[Mapping[str, Any]] = ()
 
 
 class Routes:
@@ -41,9 +42,7 @@ class Routes:
 
     def look(self) -> list[Answering]:
         """All agents that answer now."""
-        clients = list(self._agents())
-        with ThreadPoolExecutor(max(1, len(clients)), thread_name_prefix="routes") as pool:
-            found = [answer for answer in pool.map(self._ask, clients) if answer is not None]
+        found = ask_all(self._agents(), self._config)
         with self._lock:
             self._known, self._looked = found, time.monotonic()
         return found
@@ -67,12 +66,20 @@ class Routes:
                 return self._known
         return self.look()
 
-    def _ask(self, client: AgentClient) -> Answering | None:
+
+def ask_all(clients: Sequence[AgentClient], config: StoreConfig, **tables: Any) -> list[Answering]:
+    """What each agent has, as far as they answer; all are asked at once. ``tables``: what they should have."""
+
+    def ask(client: AgentClient) -> Answering | None:
         try:
-            pulse = client.pulse(self._config, as_driver=False)
+            pulse = client.pulse(config, as_driver=False, **tables)
         except AgentUnavailableError:
             return None
-        return Answering(client, pulse["agent"], {status["partition"]: status for status in pulse["partitions"]})
+        partitions = {status["partition"]: status for status in pulse["partitions"]}
+        return Answering(client, pulse["agent"], partitions, pulse["tables"])
+
+    with ThreadPoolExecutor(max(1, len(clients)), thread_name_prefix="routes") as pool:
+        return [answer for answer in pool.map(ask, clients) if answer is not None]
 
 
 def by_preference(partition: int, known: Sequence[Answering], stale_ok: bool) -> list[Answering]:

@@ -26,6 +26,8 @@ from changelog_state.errors import (
 from changelog_state.fleet import Fleet
 from changelog_state.reading import Reading, StateReader, recorded_identity
 from changelog_state.routes import Routes
+from changelog_state.service_tables import ServiceTables
+from changelog_state.tables.table import GlobalTable
 from restore.coordinator import Coordinator
 from restore.gate import NewQueryPolicy, UnreplayablePolicy
 from restore.listener import RestoreListener
@@ -57,7 +59,8 @@ class StateService:
     ``restore_listener``: told about restores that a batch waits for; it stays in this process.
     ``show_progress``: whether they are shown on stderr, if they take longer than a moment.
     ``standby_replicas``: how many other hosts keep each partition hot, to take it over at once.
-    ``replica_lag_seconds``, ``replica_lag_records``: beyond which a replica is warned of.
+    ``replica_lag_seconds``, ``replica_lag_records``: beyond which a replica or a global table is warned of.
+    ``global_tables``: reference data that every agent follows in full, for look-ups in functions.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class StateService:
         show_progress: bool = True,
         replica_lag_seconds: float = 60.0,
         replica_lag_records: int = 100_000,
+        global_tables: Sequence[GlobalTable] = (),
     ) -> None:
         self._settings: dict[str, Any] = {
             "application": application,
@@ -98,6 +102,7 @@ class StateService:
             "show_progress": show_progress,
             "replica_lag_seconds": replica_lag_seconds,
             "replica_lag_records": replica_lag_records,
+            "global_tables": tuple(global_tables),
         }
         self._config = StoreConfig(
             application, store, bootstrap_servers, partitions, dict(kafka or {}), dict(topic or {})
@@ -121,6 +126,7 @@ class StateService:
             start=agents == "auto",
         )
         self._routes = Routes(self._config, self._fleet.needed)
+        self._tables = ServiceTables(self._config, tuple(global_tables), self._fleet.needed, restore_timeout_seconds)
         self._lock = threading.Lock()
         self._coordinator: Coordinator | None = None
         self._topic: Topic | None = None
@@ -203,6 +209,7 @@ class StateService:
                 on_unreplayable=self._settings["on_unreplayable"],
                 timeout_seconds=timeout,
                 aside=self._aside(),
+                tables=self._tables.requests,
             )
             try:
                 result = run.run(self._keep)
@@ -281,8 +288,9 @@ class StateService:
         return None if identity is None else identity.key_types
 
     def status(self) -> dict[str, Any]:
-        """Partitions and agents as they are; starts nothing, changes nothing."""
-        return StateReader(self._config, Routes(self._config, self._fleet.known)).status(self._lag_limits())
+        """Partitions, agents and global tables as they are; starts nothing, changes nothing."""
+        reader = StateReader(self._config, Routes(self._config, self._fleet.known))
+        return reader.status(self._lag_limits(), self._tables.configs)
 
     def _reader(self) -> StateReader:
         return StateReader(self._config, self._routes)
@@ -350,6 +358,7 @@ class StateService:
                 restore_memory_mb=self._settings["restore_memory_mb"],
                 listener=self._restore_listener,
                 show_progress=self._settings["show_progress"],
+                tables=tuple(self._tables.configs.values()),
             )
         return self._coordinator
 

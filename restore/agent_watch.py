@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -31,6 +31,7 @@ class Pulse:
     agent: Mapping[str, Any]
     partitions: list[dict[str, Any]]
     heard: float
+    tables: Sequence[Mapping[str, Any]] = ()
 
 
 class AgentWatch:
@@ -174,7 +175,7 @@ class AgentWatch:
                 self._heard(address, answer)
 
     def _heard(self, address: str, answer: dict[str, Any]) -> Pulse:
-        pulse = Pulse(answer["agent"], answer["partitions"], time.monotonic())
+        pulse = Pulse(answer["agent"], answer["partitions"], time.monotonic(), answer.get("tables", ()))
         with self._lock:
             self._pulses[address] = pulse
             back = self._lost.pop(address, None)

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from changelog_state.config import StoreConfig
+from changelog_state.config import LogSettings
 from changelog_state.errors import ChangelogStateError, StoreError
 from changelog_state.faults import fault_point
 from changelog_state.store.meta import StoreMeta
@@ -48,7 +48,7 @@ def split(start: int, end: int, wanted: int) -> list[tuple[int, int]]:
 
 def bulk_restore(
     pool: BulkPool,
-    config: StoreConfig,
+    config: LogSettings,
     partition: int,
     state: StateStore,
     aside: Path,

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Message
 from rocksdict import SstFileWriter
 
+from changelog_state.changelog.entries import entries_of, size_of_records
 from changelog_state.changelog.reader import ChangelogReader
 from changelog_state.codec.kinds import MARKER
-from changelog_state.config import StoreConfig
+from changelog_state.config import log_from_json
 from changelog_state.errors import ChangelogStateError, StoreError
 from changelog_state.faults import fault_point
 from changelog_state.store.meta import META_KEY, StoreMeta
@@ -63,7 +63,7 @@ def main() -> None:
 
 def build_parts(job: dict[str, Any], emit: Callable[..., None]) -> None:
     """Read [start, end) of one partition; a part whenever the memory allowed for it is used, and at the end."""
-    config = StoreConfig.from_json(job["config"])
+    config = log_from_json(job["config"])
     meta: dict[str, Any] = job["meta"]
     start, end, memory = job["start"], job["end"], job["memory_bytes"]
     queue_bytes = max(2 * _MEBIBYTE, min(32 * _MEBIBYTE, memory // 4))
@@ -87,11 +87,11 @@ def build_parts(job: dict[str, Any], emit: Callable[..., None]) -> None:
         config, config.changelog_topic, job["partition"], queue_mb=queue_bytes // _MEBIBYTE
     ) as reader:
         for messages in reader.stretches(start, end, part_bytes // 8):
-            keys = list(map(Message.key, messages))
-            entries.update(zip(keys, map(Message.value, messages), strict=True))
-            if MARKER in keys:
-                marker_offset = messages[len(keys) - 1 - keys[::-1].index(MARKER)].offset()
-            size = sum(map(len, messages)) + sum(map(len, keys))
+            found = entries_of(config, messages)
+            entries |= found
+            if MARKER in found:
+                marker_offset = next(one.offset() for one in reversed(messages) if one.key() == MARKER)
+            size = size_of_records(messages)
             behind = messages[-1].offset() + 1
             emit(event="progress", offsets=behind - position, records=len(messages), bytes=size)
             position = behind

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from changelog_state.changelog.reader import ChangelogReader
 from changelog_state.changelog.topic import Topic
-from changelog_state.config import StoreConfig
+from changelog_state.config import LogSettings
 from changelog_state.errors import CorruptStoreError, StoreError
 from changelog_state.store.directory import PartitionDirectory
 from changelog_state.store.meta import StoreMeta
@@ -36,7 +36,7 @@ class CaughtUp:
 
 
 def catch_up(
-    config: StoreConfig,
+    config: LogSettings,
     topic: Topic,
     partition: int,
     directory: PartitionDirectory,
@@ -108,7 +108,7 @@ def catch_up(
 
 
 def _refuse_if_too_slow(
-    config: StoreConfig,
+    config: LogSettings,
     topic: Topic,
     partition: int,
     since_ms: int,
@@ -137,7 +137,7 @@ def _interest(
     return pool.interest(state.store)
 
 
-def _bulk(pool: BulkPool, config: StoreConfig, partition: int, directory: PartitionDirectory) -> Bulk:
+def _bulk(pool: BulkPool, config: LogSettings, partition: int, directory: PartitionDirectory) -> Bulk:
     def run(
         state: StateStore, meta: StoreMeta, start: int, end: int, on_progress: Callable[[int, int, int], None]
     ) -> None:

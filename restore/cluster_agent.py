@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from changelog_state.changelog.record import StoreIdentity
-from changelog_state.config import StoreConfig
+from changelog_state.config import StoreConfig, TableConfig
 from changelog_state.requests import RequestHeader
 
 __all__ = ["Agent"]
@@ -17,7 +17,9 @@ class Agent(Protocol):
 
     address: str
 
-    def pulse(self, config: StoreConfig) -> dict[str, Any]: ...
+    def pulse(
+        self, config: StoreConfig, *, tables: Iterable[TableConfig] = (), asker: str | None = None
+    ) -> dict[str, Any]: ...
 
     def claim(
         self,
@@ -40,8 +42,16 @@ class Agent(Protocol):
     ) -> list[dict[str, Any]]: ...
 
     def open_batch(
-        self, config: StoreConfig, query: str, batch: int, epoch: int, token: str, partitions: Iterable[int]
-    ) -> list[dict[str, Any]]: ...
+        self,
+        config: StoreConfig,
+        query: str,
+        batch: int,
+        epoch: int,
+        token: str,
+        partitions: Iterable[int],
+        tables: Iterable[TableConfig] = (),
+        asker: str | None = None,
+    ) -> dict[str, Any]: ...
 
     def commit(self, header: RequestHeader, stage_id: str | None, mutations: bytes) -> dict[str, Any]: ...
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from changelog_state.changelog.control import ControlLog
 from changelog_state.changelog.record import StoreIdentity
-from changelog_state.config import DEFAULT_RESTORE_MEMORY_MB, StoreConfig
+from changelog_state.config import DEFAULT_RESTORE_MEMORY_MB, StoreConfig, TableConfig
 from changelog_state.errors import (
     AgentUnavailableError,
     ChangelogStateError,
@@ -27,6 +27,7 @@ from restore.cluster_agent import Agent
 from restore.listener import RestoreListener
 from restore.replica_lag import LagLimits
 from restore.steward import Steward, views_of
+from restore.table_gate import TableGate
 from restore.waiting import RestoreWait, is_ready, not_ready_text
 
 __all__ = ["Agent", "BatchLostError", "Coordinator", "Owner", "Ticket"]
@@ -108,6 +109,7 @@ class Coordinator:
         agent_patience_seconds: float = 30.0,
         listener: RestoreListener | None = None,
         show_progress: bool = False,
+        tables: Sequence[TableConfig] = (),
     ) -> None:
         self._config = config
         self.identity = identity
@@ -123,7 +125,10 @@ class Coordinator:
         self._claims: dict[int, int] = {}
         """The highest claim seen of each partition: whoever holds a lower one was replaced."""
         self._failing: dict[str, frozenset[int]] = {}
-        self._watch = AgentWatch(lambda agent: agent.pulse(config))
+        self._tables = TableGate(tables, self.control.driver)
+        self._table_answers: dict[str, list[dict[str, Any]]] = {}
+        """What the owners have said of the tables when they were last told of a batch."""
+        self._watch = AgentWatch(lambda agent: agent.pulse(config, **self._tables.request))
         self._steward = Steward(
             config,
             self.epoch,
@@ -147,6 +152,7 @@ class Coordinator:
     ) -> tuple[dict[int, Owner], list[dict[str, Any]]]:
         """Return when every partition is ACTIVE for this epoch and knows the batch's token.
 
+        Also every owner has all of the global tables, up to where they ended when it was first asked for them.
         In the steady state that is one request per agent. Otherwise: plan, have the missing ones claimed, ask
         again; up to the deadline, or until a failure that waiting does not mend.
         """
@@ -154,6 +160,7 @@ class Coordinator:
         deadline = time.monotonic() + limit
         failures = ClaimFailures()
         unavailable: AgentUnavailableError | None = None
+        tables: list[str] = []
         absence = _Absence(self._agent_patience_seconds)
         self._take_planned_moves()
         with RestoreWait(self._config.name, self.epoch, self._listener, show=self._show_progress) as wait:
@@ -164,13 +171,17 @@ class Coordinator:
                     statuses = self._announce(query, batch, token, wait)
                     absence.over()
                     missing = [p for p, status in statuses.items() if not self._is_ready(status)]
+                    tables = self._tables.waiting_for(self._table_answers)
                     if missing or wait.begun:
                         wait.saw(statuses.values(), self._owners)
-                    if not missing:
+                    if not missing and not tables:
                         self._failing = {}
                         self._steward.start()
                         return self._owners_of(statuses), list(statuses.values())
-                    self._claim(missing, failures, wait, deadline)
+                    if missing:
+                        self._claim(missing, failures, wait, deadline)
+                    else:
+                        time.sleep(_PAUSE_SECONDS)
                 except AgentUnavailableError as error:
                     unavailable = error
                     self.forget_agents()
@@ -178,7 +189,7 @@ class Coordinator:
                         raise
                     logger.warning("planning again: %s", error)
                 if time.monotonic() > deadline:
-                    raise RestoreTimeoutError(self._not_ready(limit, wait, unavailable)) from unavailable
+                    raise RestoreTimeoutError(self._not_ready(limit, wait, unavailable, tables)) from unavailable
 
     def _is_ready(self, status: Mapping[str, Any]) -> bool:
         """An owner that was replaced and came back may not know it: its claim is not the latest."""
@@ -206,8 +217,9 @@ class Coordinator:
 
     def _take_planned_moves(self) -> None:
         """Who is warm by now becomes the owner; the previous one is fenced by that, and the steward tells it."""
+        pulses = self._watch.pulses()
         for partition, address in self._steward.ready_moves().items():
-            if self._watch.lost_among([address]) is None:
+            if address in pulses and self._tables.is_ready(pulses[address].tables):
                 logger.info(
                     "%s partition %d moves from %s to %s",
                     self._config.name,
@@ -218,10 +230,18 @@ class Coordinator:
                 self._owners[partition] = address
 
     def _announce(self, query: str, batch: int, token: str, wait: RestoreWait) -> dict[int, dict[str, Any]]:
-        def ask(agent: Agent, partitions: list[int]) -> list[dict[str, Any]]:
-            return agent.open_batch(self._config, query, batch, self.epoch, token, partitions)
+        said: dict[str, list[dict[str, Any]]] = {}
 
-        return self._ask_owners(range(self._config.partitions), ask, wait)
+        def ask(agent: Agent, partitions: list[int]) -> list[dict[str, Any]]:
+            answer = agent.open_batch(
+                self._config, query, batch, self.epoch, token, partitions, **self._tables.request
+            )
+            said[agent.address] = answer["tables"]
+            return answer["partitions"]  # type: ignore[no-any-return]
+
+        statuses = self._ask_owners(range(self._config.partitions), ask, wait)
+        self._table_answers = said
+        return statuses
 
     def _claim(self, missing: Sequence[int], failures: ClaimFailures, wait: RestoreWait, deadline: float) -> None:
         """Have them claimed, and look after a moment; an agent that is asked again only waits.
@@ -280,11 +300,26 @@ class Coordinator:
             if claim is not None and claim > self._claims.get(partition, -1):
                 self._claims[partition] = claim
 
-    def _not_ready(self, limit: float, wait: RestoreWait, unavailable: Exception | None) -> str:
+    def _not_ready(
+        self, limit: float, wait: RestoreWait, unavailable: Exception | None, tables: Sequence[str]
+    ) -> str:
         latest = wait.latest
         every = range(self._config.partitions)
         missing = [p for p in every if p not in latest or not self._is_ready(latest[p])]
-        return not_ready_text(self._config.name, limit, missing or every, latest, wait.last_errors, unavailable)
+        if tables and not latest:
+            missing = []  # all were ready at the first look
+        elif not missing and not tables:
+            missing = list(every)
+        return not_ready_text(self._config.name, limit, missing, latest, wait.last_errors, unavailable, tables)
+
+    def table_agents(self) -> list[tuple[str, str | None]]:
+        """Address and socket of those that have every global table."""
+        pulses = self._watch.pulses()
+        return [
+            (pulse.agent["address"], pulse.agent.get("socket"))
+            for address, pulse in pulses.items()
+            if self._tables.is_ready(self._table_answers.get(address, pulse.tables))
+        ]
 
     # -- while the job runs ------------------------------------------------------------------------------
 

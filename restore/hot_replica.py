@@ -14,7 +14,7 @@ from confluent_kafka import Message
 from changelog_state.changelog.reader import ChangelogReader
 from changelog_state.changelog.topic import Topic
 from changelog_state.codec.kinds import CLAIM, MARKER
-from changelog_state.config import StoreConfig
+from changelog_state.config import LogSettings
 from changelog_state.errors import BrokerUnavailableError, StoreError
 from changelog_state.faults import fault_point
 from changelog_state.store.state_store import StateStore
@@ -57,7 +57,7 @@ class Standing:
 class HotReplica:
     """Tails one partition into an open store that has been brought near the end."""
 
-    def __init__(self, config: StoreConfig, topic: Topic, partition: int, state: StateStore) -> None:
+    def __init__(self, config: LogSettings, topic: Topic, partition: int, state: StateStore) -> None:
         self._config = config
         self._topic = topic
         self._partition = partition
@@ -88,10 +88,10 @@ class HotReplica:
                 pending += reader.await_records(_MOST_RECORDS, _WAIT_SECONDS)
                 if pending:
                     self._refuse_if_too_late()
-                    transactions, pending = whole_transactions(pending)
+                    transactions, pending = self._whole(pending)
                     for transaction in transactions:
                         with lock:
-                            apply_transaction(self._state, transaction)
+                            apply_transaction(self._config, self._state, transaction)
                         self._position = transaction[-1].offset() + 1
                         fault_point("replica.between_transactions")
                         if stop.is_set():
@@ -104,6 +104,10 @@ class HotReplica:
                 if not pending:
                     self._position = max(self._position, reader.position())
                 self._note_end(reader, lock)
+
+    def _whole(self, messages: list[Message]) -> tuple[list[list[Message]], list[Message]]:
+        """Where transactions have no marks that can be seen, whatever has come together."""
+        return ([messages], []) if self._config.raw_keys else whole_transactions(messages)
 
     def _replay(self, end: int) -> None:
         assert self._state.meta is not None

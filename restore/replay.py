@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 from confluent_kafka import Message
 
+from changelog_state.changelog.entries import entries_of, size_of_records
 from changelog_state.changelog.reader import ChangelogReader
 from changelog_state.changelog.record import Marker
 from changelog_state.codec.kinds import MARKER
-from changelog_state.config import StoreConfig
+from changelog_state.config import LogSettings
 from changelog_state.faults import fault_point
 from changelog_state.store.meta import StoreMeta
 from changelog_state.store.state_store import StateStore
@@ -54,7 +55,7 @@ class LastMarker:
     marker: Marker
 
 
-def find_last_marker(config: StoreConfig, partition: int, end: int) -> LastMarker | None:
+def find_last_marker(config: LogSettings, partition: int, end: int) -> LastMarker | None:
     """The marker of the last batch below ``end``; None if there is none, or the store was cleared since."""
     with ChangelogReader(config, config.changelog_topic, partition) as reader:
         message = reader.find_last(lambda record: record.key() == MARKER, end)
@@ -64,7 +65,7 @@ def find_last_marker(config: StoreConfig, partition: int, end: int) -> LastMarke
 
 
 def replay(
-    config: StoreConfig,
+    config: LogSettings,
     partition: int,
     state: StateStore,
     *,
@@ -85,9 +86,10 @@ def replay(
     4. At the end, check the images against the marker's digest. Compaction may have removed values that they
        need; then that batch cannot be replayed on this store, and the store says so.
     ``own_from``: from there on are the caller's own records (its claim), which are read but are nothing to restore.
+    A log whose store keeps no images is a log without a last marker.
     """
     tracker = _Tracker(ReplayProgress(start, start, end if own_from is None else own_from, need=need), on_progress)
-    last = find_last_marker(config, partition, end)
+    last = find_last_marker(config, partition, end) if config.keeps_images else None
     # A rebuild that is cut short goes on later: what it has read was not older than this.
     meta = state.meta or StoreMeta(topic_id=topic_id, position=start, caught_up_ms=caught_up_ms)
     without_images = end if last is None else min(end, last.marker.begin)
@@ -99,7 +101,7 @@ def replay(
         with ChangelogReader(config, config.changelog_topic, partition, queue_mb=_QUEUE_MB) as reader:
             for messages in reader.stretches(start, end, _STRETCH_BYTES):
                 for stretch, begin in _split_at_begin(messages, last):
-                    meta = _apply(state, meta, stretch, begin)
+                    meta = _apply(config, state, meta, stretch, begin)
                     fault_point("replay.between_chunks")
                 tracker.read(messages)
     meta = replace(meta, position=max(end, meta.position), caught_up_ms=caught_up_ms)
@@ -140,8 +142,8 @@ class _Tracker:
 
     def read(self, messages: list[Message]) -> None:
         counted = messages[: bisect_left(messages, self._progress.end, key=Message.offset)]
-        size = sum(map(len, counted)) + sum(map(len, map(Message.key, counted)))
-        self.advance(messages[-1].offset() + 1 - self._progress.position, len(counted), size)
+        behind = messages[-1].offset() + 1
+        self.advance(behind - self._progress.position, len(counted), size_of_records(counted))
 
     def finish(self) -> ReplayProgress:
         self.advance(self._progress.end - self._progress.position, 0, 0)
@@ -159,28 +161,32 @@ def _split_at_begin(messages: list[Message], last: LastMarker | None) -> list[tu
     return [part for part in parts if part[0]]
 
 
-def apply_transaction(state: StateStore, messages: list[Message]) -> None:
+def apply_transaction(config: LogSettings, state: StateStore, messages: list[Message]) -> None:
     """All records of one transaction, onto a store that has everything before it; its images are complete then.
 
     A batch's transaction ends with its marker. Any other (a claim) leaves the images of the last batch as they are.
     What compaction has left of earlier batches may come along; it is no part of the last one's images.
     """
     assert state.meta is not None
+    if not config.keeps_images:
+        _apply(config, state, state.meta, messages, None)
+        return
     ending = messages[-1]
     if ending.key() != MARKER:
-        entries: dict[bytes, bytes | None] = {message.key(): message.value() for message in messages}
-        state.replay(entries, replace(state.meta, position=ending.offset() + 1))
+        state.replay(entries_of(config, messages), replace(state.meta, position=ending.offset() + 1))
         return
     last = None if ending.value() is None else LastMarker(ending.offset(), Marker.decode(ending.value()))
     meta = state.meta
     for stretch, begin in _split_at_begin(messages, last):
-        meta = _apply(state, meta, stretch, begin)
+        meta = _apply(config, state, meta, stretch, begin)
     if last is not None:
         state.update_meta(images_complete=state.images_digest(last.marker.begin) == last.marker.images)
 
 
-def _apply(state: StateStore, meta: StoreMeta, stretch: list[Message], begin: int | None) -> StoreMeta:
-    entries: dict[bytes, bytes | None] = {message.key(): message.value() for message in stretch}
+def _apply(
+    config: LogSettings, state: StateStore, meta: StoreMeta, stretch: list[Message], begin: int | None
+) -> StoreMeta:
+    entries = entries_of(config, stretch)
     meta = replace(meta, position=stretch[-1].offset() + 1, images_begin=begin, images_complete=False)
     if MARKER in entries:
         offset = next(message.offset() for message in reversed(stretch) if message.key() == MARKER)

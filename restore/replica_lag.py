@@ -1,4 +1,4 @@
-"""When a replica is too far behind to be worth much. Pure."""
+"""When a replica, or a global table, is too far behind to be worth much. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["LagLimits", "replica_warning"]
+__all__ = ["LagLimits", "replica_warning", "table_warning"]
 
 
 @dataclass(frozen=True)
@@ -33,5 +33,20 @@ def replica_warning(follower: Mapping[str, Any] | None, limits: LagLimits) -> st
         return (
             f"is {lag_records} records and {lag_seconds:.0f} s behind; check its machine, its disk and the broker: "
             "taking over from it would have to wait for the rest"
+        )
+    return None
+
+
+def table_warning(status: Mapping[str, Any], limits: LagLimits) -> str | None:
+    """What to say of a global table at an agent; None if there is nothing to say, or it is still catching up."""
+    lag_records, lag_seconds = status["lag_records"], status["lag_seconds"]
+    if status["error"]:
+        return f"has failed and is started again: {status['error']['message']}"
+    if lag_seconds is None or lag_records is None:
+        return None
+    if lag_seconds > limits.seconds or (lag_records > limits.records and lag_seconds > 0):
+        return (
+            f"is {lag_records} records and {lag_seconds:.0f} s behind, and look-ups answer with what it has; check "
+            "the agent's machine, its disk and the broker"
         )
     return None

@@ -12,7 +12,7 @@ from changelog_state.errors import ChangelogStateError
 from restore.agent_watch import AgentWatch, Pulse
 from restore.assignment import AgentView, Held, Plan, assign
 from restore.cluster_agent import Agent
-from restore.replica_lag import LagLimits, replica_warning
+from restore.replica_lag import LagLimits, replica_warning, table_warning
 
 __all__ = ["Steward", "views_of"]
 
@@ -160,6 +160,16 @@ class Steward:
                         "%s partition %d: the replica at %s %s",
                         self._config.name,
                         status["partition"],
+                        pulse.agent["id"],
+                        text,
+                    )
+            for table in pulse.tables:
+                text = table_warning(table, self._limits)
+                if text and self._again((pulse.agent["id"], table["table"])):
+                    logger.warning(
+                        "global table %s/%s at agent %s %s",
+                        table["application"],
+                        table["table"],
                         pulse.agent["id"],
                         text,
                     )

@@ -91,10 +91,12 @@ def not_ready_text(
     latest: Mapping[int, Status],
     last_errors: Mapping[int, str],
     unavailable: Exception | None = None,
+    tables: Iterable[str] = (),
 ) -> str:
-    """What a gate says that gives up: each partition and what it waits for."""
+    """What a gate says that gives up: each partition and what it waits for; ``tables``: that in words already."""
     others = None if unavailable is None else str(unavailable)
     waiting = [_waiting_text(p, latest.get(p), last_errors.get(p, others)) for p in partitions]
+    waiting += tables
     return (
         f"store {store} was not ready within {limit_seconds:g} s: "
         + "; ".join(waiting)

@@ -14,7 +14,7 @@ from changelog_state.agent.drivers import this_process
 from changelog_state.agent.messages import from_flight_error
 from changelog_state.agent.transport import call_options, connect
 from changelog_state.changelog.record import StoreIdentity
-from changelog_state.config import DEFAULT_RESTORE_MEMORY_MB, StoreConfig
+from changelog_state.config import DEFAULT_RESTORE_MEMORY_MB, StoreConfig, TableConfig
 from changelog_state.requests import RequestHeader
 
 __all__ = ["PULSE_SECONDS", "AgentClient"]
@@ -39,9 +39,20 @@ class AgentClient:
         """Raise if it does not answer at once."""
         self._call("hello", {}, PULSE_SECONDS)
 
-    def pulse(self, config: StoreConfig, *, as_driver: bool = True) -> dict[str, Any]:
-        """The agent and what it has of a store; as a driver, it has to answer at once, and hears who asks."""
-        body = _about(config) | ({"driver": this_process()} if as_driver else {})
+    def pulse(
+        self,
+        config: StoreConfig,
+        *,
+        as_driver: bool = True,
+        tables: Iterable[TableConfig] = (),
+        asker: str | None = None,
+    ) -> dict[str, Any]:
+        """The agent, what it has of a store and of global tables; as a driver, it has to answer at
+        once, and hears who asks.
+
+        ``tables``: what ``asker`` needs, followed from now on.
+        """
+        body = _about(config) | ({"driver": this_process()} if as_driver else {}) | _needing(tables, asker)
         seconds = PULSE_SECONDS if as_driver else _QUICK_SECONDS
         return self._call("pulse", body, seconds)  # type: ignore[no-any-return]
 
@@ -87,9 +98,19 @@ class AgentClient:
         return self._call("follow", body, _QUICK_SECONDS)  # type: ignore[no-any-return]
 
     def open_batch(
-        self, config: StoreConfig, query: str, batch: int, epoch: int, token: str, partitions: Iterable[int]
-    ) -> list[dict[str, Any]]:
-        body = _about(config) | {
+        self,
+        config: StoreConfig,
+        query: str,
+        batch: int,
+        epoch: int,
+        token: str,
+        partitions: Iterable[int],
+        tables: Iterable[TableConfig] = (),
+        asker: str | None = None,
+    ) -> dict[str, Any]:
+        """What it has then: ``partitions`` and ``tables``."""
+        body = _about(config) | _needing(tables, asker)
+        body |= {
             "query": query,
             "batch": batch,
             "epoch": epoch,
@@ -169,6 +190,10 @@ class AgentClient:
 
 def _about(config: StoreConfig) -> dict[str, Any]:
     return {"config": config.to_json()}
+
+
+def _needing(tables: Iterable[TableConfig], asker: str | None) -> dict[str, Any]:
+    return {} if asker is None else {"tables": [table.to_json() for table in tables], "asker": asker}
 
 
 def _text(data: bytes) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import pyarrow as pa
+
+from changelog_state.agent.messages import ANSWER_SCHEMA
 from changelog_state.changelog.record import Marker
 from changelog_state.codec.kinds import DATA
 from changelog_state.store.state_store import StateStore
@@ -18,6 +21,14 @@ class FoundValues(NamedTuple):
     rows: list[int]
     name_indexes: list[int]
     values: list[bytes]
+
+    def to_arrow(self) -> pa.RecordBatch:
+        columns = [
+            pa.array(self.rows, pa.int32()),
+            pa.array(self.name_indexes, pa.int32()),
+            pa.array(self.values, pa.binary()),
+        ]
+        return pa.record_batch(columns, schema=ANSWER_SCHEMA)
 
 
 def read_keys(state: StateStore, marker: Marker | None, keys: list[bytes], *, before: bool) -> FoundValues:

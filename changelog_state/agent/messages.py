@@ -16,6 +16,7 @@ from changelog_state.errors import AgentRefusedError, AgentUnavailableError, Cha
 
 __all__ = [
     "ANSWER_SCHEMA",
+    "LOOKUP_SCHEMA",
     "REQUEST_SCHEMA",
     "StagedWorkLostError",
     "from_flight_error",
@@ -26,6 +27,9 @@ __all__ = [
 REQUEST_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("previous", pa.binary())])
 """Task → agent. GET: encoded keys only. STAGE: record keys, new values (null deletes), and the values that this
 session's GET answered with (null: absent), so that the owner need not read them a second time for its images."""
+
+LOOKUP_SCHEMA = pa.schema([("key", pa.binary()), ("partition", pa.int32())])
+"""Task → agent, about a global table: encoded keys, and the partition in which each is looked for first."""
 
 ANSWER_SCHEMA = pa.schema([("row", pa.int32()), ("name", pa.int32()), ("value", pa.binary())])
 """Agent → task: the values that exist, by row of the request and index into the names of the metadata."""

@@ -20,6 +20,7 @@ from changelog_state.agent.claim_jobs import ClaimJobs
 from changelog_state.agent.drivers import Drivers
 from changelog_state.agent.partition import Partition
 from changelog_state.agent.staging import StagingBudget
+from changelog_state.agent.tables import Tables
 from changelog_state.changelog.control import read_control
 from changelog_state.changelog.record import Claim, StoreIdentity
 from changelog_state.changelog.topic import Topic, lookup_topic
@@ -79,6 +80,7 @@ class Registry:
         """Whether it is to give away what it owns, and get nothing new."""
         self.agent_id = f"{self.host}-{os.getpid()}-{self.incarnation[:6]}"
         self.drivers = Drivers()
+        self.tables = Tables(self._directory, self._pool)
         self._hosts: dict[tuple[str, str], _Host] = {}
         self._lock = threading.Lock()
         self._claims = ClaimJobs(_CLAIMS_AT_ONCE)
@@ -269,6 +271,7 @@ class Registry:
                 except StoreError as error:
                     logger.error("%s partition %d: %s", host.config.name, partition.number, error)
         self._claims.join()
+        self.tables.close()
         self._pool.close()
         self._directory.close()
 

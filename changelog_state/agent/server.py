@@ -1,6 +1,7 @@
 """What an agent can be asked for: an Arrow Flight server, behind each of its doors.
 
-Actions carry JSON and are for drivers and tools; one exchange per task attempt carries its reads and writes.
+Actions carry JSON and are for drivers and tools; one exchange per task attempt carries its reads and writes, and one
+its look-ups in each global table.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.flight as flight
 
 from changelog_state.agent.batch_desk import OpenBatch
+from changelog_state.agent.lookups import serve_lookups
 from changelog_state.agent.messages import ANSWER_SCHEMA, to_flight_error
 from changelog_state.agent.presence import Presence
 from changelog_state.agent.registry import Registry
 from changelog_state.agent.staging import StagedWork
 from changelog_state.changelog.record import StoreIdentity
-from changelog_state.config import StoreConfig
+from changelog_state.config import StoreConfig, TableConfig
 from changelog_state.errors import ChangelogStateError
 from changelog_state.faults import fault_point
-from changelog_state.requests import RequestHeader
+from changelog_state.requests import LookupRequest, RequestHeader, decode_request
 
 __all__ = ["AgentServer"]
 
@@ -94,9 +95,16 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
             raise to_flight_error(error) from error
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """One task attempt: any number of GETs and STAGEs, then a SEAL. A cut stream stages nothing."""
+        """One task attempt: any number of GETs and STAGEs, then a SEAL. A cut stream stages nothing.
+
+        Or its look-ups in a global table.
+        """
         try:
-            self._exchange(RequestHeader.decode(descriptor.command), reader, writer)
+            request = decode_request(descriptor.command)
+            if isinstance(request, LookupRequest):
+                serve_lookups(self._registry.tables, request, reader, writer)
+            else:
+                self._exchange(request, reader, writer)
         except flight.FlightError:
             raise
         except Exception as error:
@@ -110,16 +118,8 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
             for chunk in reader:
                 message = json.loads(chunk.app_metadata.to_pybytes())
                 if message["verb"] == "get":
-                    names, rows, name_indexes, values = partition.get(header, chunk.data.column(0).to_pylist())
-                    answer = pa.record_batch(
-                        [
-                            pa.array(rows, pa.int32()),
-                            pa.array(name_indexes, pa.int32()),
-                            pa.array(values, pa.binary()),
-                        ],
-                        schema=ANSWER_SCHEMA,
-                    )
-                    writer.write_with_metadata(answer, json.dumps(names).encode())
+                    found = partition.get(header, chunk.data.column(0).to_pylist())
+                    writer.write_with_metadata(found.to_arrow(), json.dumps(found.names).encode())
                 elif message["verb"] == "stage":
                     work = work or partition.begin_stage(header)
                     work.append(chunk.data)
@@ -148,7 +148,11 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
         return self.describe()
 
     def _pulse(self, body: dict[str, Any]) -> dict[str, Any]:
-        return {"agent": self._hello(body), "partitions": self._registry.statuses(_config(body))}
+        return {
+            "agent": self._hello(body),
+            "partitions": self._registry.statuses(_config(body)),
+            "tables": self._tables(body),
+        }
 
     def _claim(self, body: dict[str, Any]) -> list[dict[str, Any]]:
         return self._registry.claim(
@@ -170,10 +174,18 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
             body["restore_memory_mb"],
         )
 
-    def _open_batch(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+    def _open_batch(self, body: dict[str, Any]) -> dict[str, Any]:
         driver = self._registry.drivers.heard(body["driver"])
         batch = OpenBatch(body["query"], body["batch"], body["epoch"], body["token"], driver)
-        return self._registry.open_batch(_config(body), batch, body["partitions"])
+        partitions = self._registry.open_batch(_config(body), batch, body["partitions"])
+        return {"partitions": partitions, "tables": self._tables(body)}
+
+    def _tables(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        """The application's global tables here; those that the caller needs are followed from now on."""
+        tables, asker = self._registry.tables, body.get("asker")
+        if asker is not None:
+            tables.follow(map(TableConfig.from_json, body["tables"]), asker)
+        return tables.statuses(_config(body).application, asker)
 
     def _commit(self, body: dict[str, Any]) -> dict[str, Any]:
         header = RequestHeader(**body["header"])

@@ -1,4 +1,4 @@
-"""The thread behind a partition that is FOLLOWING: it catches up, then tails the changelog until it is stopped."""
+"""The thread behind a partition that is followed: it catches up, then tails the changelog until it is stopped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from changelog_state.changelog.topic import Topic
-from changelog_state.config import StoreConfig
+from changelog_state.config import LogSettings
 from changelog_state.store.directory import PartitionDirectory
 from changelog_state.store.state_store import StateStore
 from restore.bulk_pool import BulkPool
@@ -31,7 +31,7 @@ class Tail:
 
     def __init__(
         self,
-        config: StoreConfig,
+        config: LogSettings,
         topic: Topic,
         partition: int,
         directory: PartitionDirectory,
@@ -71,11 +71,16 @@ class Tail:
     def reach(self, end: int, timeout_seconds: float) -> bool:
         """Whether it has read up to there, waiting for it if need be."""
         deadline = time.monotonic() + timeout_seconds
-        while (replica := self._replica) is None or replica.standing.position < end:
+        while not self.has(end):
             if time.monotonic() > deadline or not self._thread.is_alive():
                 return False
             time.sleep(_POLL_SECONDS)
         return True
+
+    def has(self, end: int) -> bool:
+        """Whether it has read up to there by now."""
+        replica = self._replica
+        return replica is not None and replica.standing.position >= end
 
     def describe(self) -> dict[str, Any] | None:
         """How near to the end it is; None while it is still catching up."""

@@ -23,6 +23,7 @@ __all__ = [
     "call_options",
     "connect",
     "is_loopback",
+    "is_socket",
     "on_executors",
     "own_token",
     "split_host_port",
@@ -82,6 +83,10 @@ def best_address(address: str, socket: str) -> str:
     """The unix socket, if it is here (its name is random, so then it is the agent's), else the address."""
     path = socket.removeprefix(_UNIX)
     return socket if path != socket and os.access(path, os.W_OK) else address
+
+
+def is_socket(address: str) -> bool:
+    return address.startswith(_UNIX)
 
 
 def own_token() -> bytes | None:

@@ -8,14 +8,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from changelog_state.changelog import clients
 from changelog_state.config import ClusterConfig, KafkaSettings, StoreConfig
 from changelog_state.errors import BrokerUnavailableError, ChangelogMismatchError, ConfigurationError
 
-__all__ = ["Topic", "delete_topics", "ensure_agents_topic", "ensure_topics", "lookup_topic"]
+__all__ = [
+    "Topic",
+    "delete_topics",
+    "end_offsets",
+    "ensure_agents_topic",
+    "ensure_topics",
+    "lookup_any_topic",
+    "lookup_topic",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +101,22 @@ def lookup_topic(config: StoreConfig) -> Topic | None:
     if topic is not None:
         _verify(topic, config.partitions, _FIXED)
     return topic
+
+
+def lookup_any_topic(config: KafkaSettings, name: str) -> Topic | None:
+    """A topic as it is, whoever made it and whatever for; None if there is none. Changes nothing."""
+    return _lookup(clients.admin(config), config, name)
+
+
+def end_offsets(config: KafkaSettings, topic: Topic) -> dict[int, int]:
+    """Of each partition, the offset up to which transactions are decided now."""
+    admin = clients.admin(config)  # answers come only as long as it lives
+    wanted = {TopicPartition(topic.name, number): OffsetSpec.latest() for number in range(topic.partitions)}
+    with clients.broker_errors(config, f"read the end offsets of {topic.name}"):
+        asked = admin.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_ANSWER_SECONDS
+        )
+        return {place.partition: int(found.result(_PATIENCE_SECONDS).offset) for place, found in asked.items()}
 
 
 def delete_topics(config: StoreConfig) -> None:

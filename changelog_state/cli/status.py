@@ -22,7 +22,7 @@ _COLUMNS = {
 
 @with_common_options
 def status(common: Common) -> None:
-    """Show partitions and agents."""
+    """Show partitions, agents and global tables."""
     target = common.target()
     with target.service() as service:
         found = service.status()
@@ -39,6 +39,8 @@ def status(common: Common) -> None:
         print(f"agent {agent['id']} at {agent['address']} (pid {agent['pid']}{draining}) in {agent['state_dir']}")
     if not found["agents"]:
         print("no agent answers")
+    for table in found["tables"]:
+        _print_table_line(table)
     for row in found["partitions"]:
         for replica in row["replicas"]:
             if replica["warning"]:
@@ -52,3 +54,18 @@ def _replicas(row: dict[str, Any]) -> str | None:
         lag = "catching up" if replica["lag_records"] is None else f"lag {replica['lag_records']:,}"
         found.append(f"{replica['agent']} ({lag})")
     return ", ".join(found) or None
+
+
+def _print_table_line(table: dict[str, Any]) -> None:
+    """Where a global table is followed, and how near to its topic's end; then what is wrong, if anything is."""
+    at = [f"{one['agent']} ({_table_lag(one)})" for one in table["agents"]]
+    print(f"global table {table['table']} (topic {table['topic']}): {', '.join(at) or 'no agent follows it'}")
+    for one in table["agents"]:
+        if one["warning"]:
+            print(f"global table {table['table']} at agent {one['agent']} {one['warning']}")
+
+
+def _table_lag(one: dict[str, Any]) -> str:
+    if one["lag_seconds"] is None:
+        return "catching up" if one["lag_records"] is None else f"catching up, {one['lag_records']:,} to go"
+    return f"lag {one['lag_records']:,} records, {one['lag_seconds']:.1f} s"

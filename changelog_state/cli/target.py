@@ -18,7 +18,7 @@ from changelog_state.store.directory import partition_path, store_path
 
 __all__ = ["SERVICE_SETTINGS", "Target", "changelog_partitions", "parse_key"]
 
-SERVICE_SETTINGS = frozenset(inspect.signature(StateService).parameters) - {"restore_listener"}
+SERVICE_SETTINGS = frozenset(inspect.signature(StateService).parameters) - {"restore_listener", "global_tables"}
 """What a file can say."""
 
 

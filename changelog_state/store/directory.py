@@ -7,6 +7,7 @@
     <state_dir>/stores/<application>/<store>/<p>/corrupt-<time>
     <state_dir>/stores/<application>/<store>/<p>/db.position  how far it is, more or less
     <state_dir>/stores/<application>/<store>/<p>/bulk   files of a restore under way
+    <state_dir>/tables/<application>/<table>/<p>/db     one RocksDB per partition of a global table
     <state_dir>/spill/                                  staged work beyond the memory budget
 """
 
@@ -178,6 +179,10 @@ class StateDirectory:
 
     def partition(self, application: str, store: str, partition: int) -> PartitionDirectory:
         return PartitionDirectory(partition_path(self.path, application, store, partition), self.memory)
+
+    def table_partition(self, application: str, table: str, partition: int) -> PartitionDirectory:
+        """Apart from all stores: a table may follow a store of which this agent owns partitions."""
+        return PartitionDirectory(self.path / "tables" / application / table / str(partition), self.memory)
 
     def close(self) -> None:
         self._lock.close()

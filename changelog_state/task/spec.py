@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from changelog_state.requests import RequestHeader
+from changelog_state.tables.context import TaskTables
 from restore.coordinator import Owner
 
 __all__ = ["PARTITION_COLUMN", "TICKET_COLUMN", "TaskSpec"]
@@ -35,3 +36,5 @@ class TaskSpec:
     largest_record_bytes: int
     token: str
     """Also keeps Spark from taking this plan for an earlier batch's: equal plans are cached as one."""
+    tables: TaskTables = field(default_factory=TaskTables)
+    """What the function may look into."""

@@ -29,6 +29,7 @@ from changelog_state.errors import (
 )
 from changelog_state.faults import fault_point
 from changelog_state.state.handle import State
+from changelog_state.tables.context import open_tables
 from changelog_state.task.grouping import grouped
 from changelog_state.task.output import OutputRows
 from changelog_state.task.session import Session
@@ -55,9 +56,10 @@ def run_task(spec: TaskSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     output = OutputRows(spec.output_schema)
     work = _TaskWork(spec, spark_partition)
     try:
-        for keys, rows in grouped(work.checked(batches), spec.key_columns):
-            for produced in work.process(keys, rows):
-                yield output.to_arrow(produced)
+        with open_tables(spec.tables, work.owner, spec.batch_time_ms):
+            for keys, rows in grouped(work.checked(batches), spec.key_columns):
+                for produced in work.process(keys, rows):
+                    yield output.to_arrow(produced)
         ticket = work.finish(context.attemptNumber())
     finally:
         work.close()
@@ -150,6 +152,12 @@ class _TaskWork:
     @property
     def _batch(self) -> int:
         return next(iter(self._spec.headers.values())).batch
+
+    @property
+    def owner(self) -> tuple[str, str | None] | None:
+        """Where the owner of this task's partition is."""
+        owner = None if self._partition is None else self._spec.owners[self._partition]
+        return None if owner is None else (owner.address, owner.socket)
 
     def _opened(self) -> Session:
         if self._session is None:

@@ -11,7 +11,7 @@ import pytest
 
 from changelog_state.config import ClusterConfig, StoreConfig, default_state_dir
 from changelog_state.errors import ConfigurationError
-from changelog_state.requests import RequestHeader
+from changelog_state.requests import RequestHeader, decode_request
 
 
 def config(**changes: Any) -> StoreConfig:
@@ -67,7 +67,7 @@ def test_frozen_and_through_json() -> None:
 
 def test_header_through_bytes() -> None:
     header = RequestHeader("a", "s", 1, 2, 3, "q", 4, "t")
-    assert RequestHeader.decode(header.encode()) == header
+    assert decode_request(header.encode()) == header
 
 
 def test_default_state_dir(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def test_every_error_says_what_it_is() -> None:
 def test_public_names() -> None:
     assert set(errors.__all__) <= set(changelog_state.__all__)
     assert {*changelog_state.__all__} - {*errors.__all__} == {
+        "GlobalTable",
         "RestoreFigures",
         "RestoreListener",
         "State",

@@ -1,0 +1,1 @@
+"""Global tables as functions see them: settings, look-ups, joins."""
