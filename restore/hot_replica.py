@@ -63,8 +63,9 @@ class HotReplica:
         self._partition = partition
         self._state = state
         assert state.meta is not None
-        self._caught_up = time.monotonic()
-        self._vouched = self._caught_up
+        # The end that the store was brought up to was read when that began.
+        self._caught_up = time.monotonic() - max(0.0, time.time() - state.meta.caught_up_ms / 1000)
+        self._vouched = time.monotonic()
         self._look: tuple[float, int] = (self._caught_up, state.meta.position)
         self._position = state.meta.position
 

@@ -19,6 +19,7 @@ _BATCH_KEY = b"batch"
 _PROBE_KEY = b"probe"
 FAREWELL_KEY = b"farewell"
 _FAREWELL_SECONDS = 2.0
+_VISIBLE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class ControlLog:
         1. Verify the store's identity, before a driver that has it right is fenced.
         2. Take the transactional id: no earlier driver can write any more.
         3. Commit a probe, which ends whatever was open, and read what stands before it.
-        4. Verify again; commit the next epoch.
+        4. Verify again; commit the next epoch, and wait until everybody can read it: a commit is answered a moment
+           before that, and an agent that looks then would still obey the driver before.
         """
         self._config = config
         _verify_epoch(config, read_control(config).epoch, identity)
@@ -58,7 +60,7 @@ class ControlLog:
         _verify_epoch(config, before.epoch, identity)
         self.epoch = before.epoch.epoch + 1 if before.epoch is not None else 1
         record = Epoch(self.epoch, self.driver, int(time.time() * 1000), **vars(identity))
-        self._write(_EPOCH_KEY, record.encode())
+        self._await_visible(self._write(_EPOCH_KEY, record.encode()))
 
     def record_batch(self, record: BatchRecord) -> None:
         """Make the batch record durable. Refused if a newer driver has taken over."""
@@ -73,9 +75,20 @@ class ControlLog:
         """This driver has ended in good order: whoever wants to clear the store need not wait."""
         self._write(FAREWELL_KEY, self.driver.encode(), _FAREWELL_SECONDS)
 
-    def _write(self, key: bytes, value: bytes | None, patience_seconds: float | None = None) -> None:
+    def _await_visible(self, offset: int) -> None:
+        deadline = time.monotonic() + _VISIBLE_SECONDS
+        with ChangelogReader(self._config, self._config.control_topic, 0) as reader:
+            while reader.bounds()[1] <= offset:
+                if time.monotonic() > deadline:
+                    raise BrokerUnavailableError(
+                        f"the epoch record of store {self._config.name} is committed, but cannot be read after "
+                        f"{_VISIBLE_SECONDS:.0f} s; look at the broker's log, then try again: nothing is lost"
+                    )
+                time.sleep(0.002)
+
+    def _write(self, key: bytes, value: bytes | None, patience_seconds: float | None = None) -> int:
         try:
-            self._writer.write((), lambda: (key, value), purpose="control", patience_seconds=patience_seconds)
+            return self._writer.write((), lambda: (key, value), purpose="control", patience_seconds=patience_seconds)
         except IndeterminateCommitError as error:
             if error.fenced:
                 raise StaleEpochError(

@@ -21,6 +21,8 @@ _MOST_READ = 5_000
 _STALLED_SECONDS = 30.0
 _SETTLE_SECONDS = 0.1
 _MORE_SECONDS = 0.005
+_LEADER_SECONDS = 0.05
+_NO_LEADER = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 
 
 class PositionOutsideLogError(ChangelogStateError):
@@ -55,12 +57,22 @@ class ChangelogReader:
         return bool(found.topics[self._topic].partitions)
 
     def bounds(self, timeout_seconds: float = clients.REQUEST_TIMEOUT_SECONDS) -> tuple[int, int]:
-        """The log's first offset, and the offset up to which transactions are decided."""
+        """The log's first offset, and the offset up to which transactions are decided.
+
+        A partition whose leader is not known yet, as of a topic that was just made, has a moment to get one.
+        """
+        deadline = time.monotonic() + timeout_seconds
         with clients.broker_errors(self._config, f"read the offsets of {self._where()}"):
-            low, high = self._consumer.get_watermark_offsets(
-                TopicPartition(self._topic, self._partition), timeout=timeout_seconds
-            )
-        return low, high
+            while True:
+                try:
+                    low, high = self._consumer.get_watermark_offsets(
+                        TopicPartition(self._topic, self._partition), timeout=timeout_seconds
+                    )
+                    return low, high
+                except KafkaException as error:
+                    if error.args[0].code() not in _NO_LEADER or time.monotonic() > deadline:
+                        raise
+                    time.sleep(_LEADER_SECONDS)
 
     def seek(self, offset: int) -> None:
         """Read from here on. The offset must be in the log (see ``bounds``)."""
