@@ -59,17 +59,18 @@ class AgentWatch:
         One that is known to be lost is not waited for: it is asked again by its watcher, and is back when it answers.
         """
         found = {agent.address: agent for agent in agents}
-        asked = {}
-        for address, agent in found.items():
-            if not (self.is_watched(address, agent) and address in self._lost):
-                asked[address] = self._begin(lambda agent=agent: self._pulse(agent))  # type: ignore[misc]
+        self._watch(found)
+        asked = {
+            address: self._begin(lambda agent=agent: self._pulse(agent))  # type: ignore[misc]
+            for address, agent in found.items()
+            if address not in self._lost
+        }
         answers = {}
         for address, answer in asked.items():
             try:
-                answers[address] = self._heard(address, answer.result())
+                answers[address] = self._heard(found[address], answer.result())
             except AgentUnavailableError as error:
-                self._note_lost(address, error)
-        self._watch(found)
+                self._note_lost(found[address], error)
         if not answers:
             reasons = [str(self._lost[address]) for address in found if address in self._lost]
             raise AgentUnavailableError("; ".join(reasons) or "there is no agent; start one on each worker node")
@@ -144,6 +145,8 @@ class AgentWatch:
             for address, agent in agents.items():
                 if self._agents.get(address) is not agent:
                     self._agents[address] = agent
+                    self._lost.pop(address, None)  # that was another one
+                    self._pulses.pop(address, None)
                     threading.Thread(
                         target=self._keep_asking, args=(address, agent), name="agent-watch", daemon=True
                     ).start()
@@ -167,25 +170,29 @@ class AgentWatch:
                 # A driver that is late itself, on an overloaded machine, is in no position to judge others.
                 doubts += late
                 if not late or doubts > _MOST_DOUBTS:
-                    self._note_lost(address, error)
+                    self._note_lost(agent, error)
             except ChangelogStateError as error:
                 logger.info("agent at %s answered with an error: %s", address, error)
             else:
                 doubts = 0
-                self._heard(address, answer)
+                self._heard(agent, answer)
 
-    def _heard(self, address: str, answer: dict[str, Any]) -> Pulse:
+    def _heard(self, agent: Agent, answer: dict[str, Any]) -> Pulse:
+        """What is said by one that was forgotten meanwhile does not count."""
         pulse = Pulse(answer["agent"], answer["partitions"], time.monotonic(), answer.get("tables", ()))
+        address, back = agent.address, None
         with self._lock:
-            self._pulses[address] = pulse
-            back = self._lost.pop(address, None)
+            if self._agents.get(address) is agent:
+                self._pulses[address] = pulse
+                back = self._lost.pop(address, None)
         if back is not None:
             logger.warning("agent %s at %s answers again", pulse.agent["id"], address)
         return pulse
 
-    def _note_lost(self, address: str, error: ChangelogStateError) -> None:
+    def _note_lost(self, agent: Agent, error: ChangelogStateError) -> None:
+        address = agent.address
         with self._lock:
-            if self._closed.is_set():
+            if self._closed.is_set() or self._agents.get(address) is not agent:
                 return
             known = address in self._lost
             self._lost[address] = error

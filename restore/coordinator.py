@@ -16,7 +16,6 @@ from changelog_state.errors import (
     AgentUnavailableError,
     ChangelogStateError,
     RestoreTimeoutError,
-    UnavailableError,
 )
 from changelog_state.faults import fault_point
 from changelog_state.requests import RequestHeader
@@ -170,6 +169,8 @@ class Coordinator:
                         self._plan()
                     statuses = self._announce(query, batch, token, wait)
                     absence.over()
+                    for pulse in self._watch.pulses().values():
+                        self._note_claims(pulse.partitions)
                     missing = [p for p, status in statuses.items() if not self._is_ready(status)]
                     tables = self._tables.waiting_for(self._table_answers)
                     if missing or wait.begun:
@@ -379,14 +380,21 @@ class Coordinator:
         return answers
 
     def close_batch(self, token: str) -> None:
-        asked = {
-            agent.address: self._watch.begin(agent.address, lambda agent: agent.close_batch(self._config, token))
-            for agent in self._watch.agents()
-        }
-        for address, answer in asked.items():
+        """What was staged for it can go. Nothing depends on that: the next batch drops it too."""
+
+        def close(agent: Agent) -> None:
+            agent.close_batch(self._config, token)
+
+        asked = []
+        for agent in self._watch.agents():
+            try:
+                asked.append((agent.address, self._watch.begin(agent.address, close)))
+            except AgentUnavailableError as error:
+                logger.info("batch was not closed at %s: %s", agent.address, error)
+        for address, answer in asked:
             try:
                 self._watch.result(address, answer)
-            except UnavailableError as error:
+            except ChangelogStateError as error:
                 logger.info("batch was not closed at %s: %s", address, error)
 
     def clear(self) -> int:

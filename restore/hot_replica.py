@@ -32,6 +32,7 @@ _ANSWER_SECONDS = 2.0
 _VOUCH_SECONDS = 30.0
 _MOST_RECORDS = 5_000
 _MOST_PENDING_BYTES = 64 * 1024 * 1024
+_MESSAGE_BYTES = 300
 
 
 @dataclass(frozen=True)
@@ -81,15 +82,17 @@ class HotReplica:
         3. Now and then look where the end is: reached means caught up, as of the moment of the look.
         """
         pending: list[Message] = []
+        held_bytes = 0
         with ChangelogReader(
             self._config, self._config.changelog_topic, self._partition, wait_ms=_IDLE_FETCH_MS
         ) as reader:
             reader.seek(self._position)
             while not stop.is_set():
-                pending += reader.await_records(_MOST_RECORDS, _WAIT_SECONDS)
-                if pending:
+                new = reader.await_records(_MOST_RECORDS, _WAIT_SECONDS)
+                if new:
                     self._refuse_if_too_late()
-                    transactions, pending = self._whole(pending)
+                    transactions, pending = self._whole(pending, new)
+                    held_bytes = _held_bytes(pending) if transactions else held_bytes + _held_bytes(new)
                     for transaction in transactions:
                         with lock:
                             apply_transaction(self._config, self._state, transaction)
@@ -97,18 +100,18 @@ class HotReplica:
                         fault_point("replica.between_transactions")
                         if stop.is_set():
                             return
-                    if sum(map(len, pending)) > _MOST_PENDING_BYTES:
+                    if held_bytes > _MOST_PENDING_BYTES:
                         with lock:
                             self._replay(reader.bounds()[1])
-                        pending = []
+                        pending, held_bytes = [], 0
                         reader.seek(self._position)
                 if not pending:
                     self._position = max(self._position, reader.position())
                 self._note_end(reader, lock)
 
-    def _whole(self, messages: list[Message]) -> tuple[list[list[Message]], list[Message]]:
+    def _whole(self, pending: list[Message], new: list[Message]) -> tuple[list[list[Message]], list[Message]]:
         """Where transactions have no marks that can be seen, whatever has come together."""
-        return ([messages], []) if self._config.raw_keys else whole_transactions(messages)
+        return ([new], []) if self._config.raw_keys else whole_transactions(pending, new)
 
     def _replay(self, end: int) -> None:
         assert self._state.meta is not None
@@ -153,15 +156,23 @@ class HotReplica:
             )
 
 
-def whole_transactions(messages: list[Message]) -> tuple[list[list[Message]], list[Message]]:
-    """Complete transactions, and the records of one whose end has not arrived. Each ends with a marker or a claim."""
+def whole_transactions(pending: list[Message], new: list[Message]) -> tuple[list[list[Message]], list[Message]]:
+    """Complete transactions, and the records of one whose end has not arrived. Each ends with a marker or a claim.
+
+    ``pending``: what was left the last time, in which there is no end.
+    """
     complete = []
     begin = 0
-    for number, message in enumerate(messages, 1):
+    for number, message in enumerate(new, 1):
         if message.key() in _ENDINGS:
-            complete.append(messages[begin:number])
-            begin = number
-    return complete, messages[begin:]
+            complete.append(pending + new[begin:number])
+            pending, begin = [], number
+    return complete, pending + new[begin:]
+
+
+def _held_bytes(messages: list[Message]) -> int:
+    """What holding them takes: a record without a value, a deletion, is not nothing."""
+    return sum(map(len, messages)) + sum(map(len, map(Message.key, messages))) + _MESSAGE_BYTES * len(messages)
 
 
 _ENDINGS = frozenset((MARKER, CLAIM))

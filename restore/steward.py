@@ -58,8 +58,8 @@ class Steward:
         self._due: dict[object, float] = {}
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
-        self._latest: tuple[Plan, dict[int, str]] | None = None
-        """The plan, and the owners that it was made for."""
+        self._latest: tuple[Plan, dict[int, str], set[str]] | None = None
+        """The plan, the owners that it was made for, and the agents that were there."""
 
     def start(self) -> None:
         if self._thread is None:
@@ -102,18 +102,26 @@ class Steward:
             if self._differs(address, pulse, wanted):
                 self._tell(address, wanted)
         self._warn(pulses, plan)
-        self._latest = plan, dict(owners)
+        self._latest = plan, dict(owners), set(pulses)
 
     @property
     def plan(self) -> Plan | None:
         return None if self._latest is None else self._latest[0]
 
     def ready_moves(self) -> dict[int, str]:
-        """Partitions whose next owner is there and warm. None if the owners are not those that were planned for."""
+        """Partitions whose next owner is there, and warm or the best there is now that the present one is lost.
+
+        None if the owners are not those that were planned for; nor away from one that was lost and is back.
+        """
         latest, owners = self._latest, self._owners()
         if latest is None or latest[1] != owners:
             return {}
-        return {p: address for p, address in latest[0].owners.items() if address != owners[p]}
+        plan, _, there = latest
+        return {
+            p: address
+            for p, address in plan.owners.items()
+            if address != owners[p] and (owners[p] in there or self._watch.lost_among([owners[p]]) is not None)
+        }
 
     def _look_for_agents(self) -> None:
         now = time.monotonic()
@@ -224,4 +232,6 @@ def _held(status: Mapping[str, object]) -> Held:
     if isinstance(follower, dict):
         return Held("FOLLOWING", None, follower["position"], follower["lag_records"])
     position = status["position"] if status["position"] is not None else status["disk_position"]
-    return Held(str(status["phase"]), status["claim"], position)  # type: ignore[arg-type]
+    # Whose claim is queued is about to be the owner: were it given to another one, it would be fenced by that claim.
+    phase = "RESTORING" if status["claim_pending"] else str(status["phase"])
+    return Held(phase, status["claim"], position)  # type: ignore[arg-type]

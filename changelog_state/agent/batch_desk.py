@@ -19,18 +19,28 @@ class OpenBatch:
     token: str
     driver: str
     """The driver's id (see ``drivers.py``)."""
+    asked: int = 0
+    """Later ones of the same driver have a higher number, by which one that was overtaken is known."""
 
 
 class BatchDesk:
     def __init__(self, budget: StagingBudget) -> None:
         self._budget = budget
         self._staged: dict[str, StagedWork] = {}
+        self._newest = (0, 0)
         self.batch: OpenBatch | None = None
         self.running = False
 
     def open(self, batch: OpenBatch) -> None:
-        """Whatever was there of an earlier one is gone."""
-        self.clear()
+        """Whatever was there of an earlier one is gone.
+
+        A request that the driver has given up waiting for may be served late: it changes nothing then.
+        """
+        if (batch.epoch, batch.asked) < self._newest:
+            return
+        self._newest = batch.epoch, batch.asked
+        if self.batch is None or self.batch.token != batch.token:
+            self.clear()
         self.batch, self.running = batch, True
 
     def close(self, token: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -115,6 +116,7 @@ class AgentClient:
             "batch": batch,
             "epoch": epoch,
             "token": token,
+            "asked": time.monotonic_ns(),
             "driver": this_process(),
             "partitions": list(partitions),
         }

@@ -164,7 +164,7 @@ class Partition(FollowedPartition):
 
     def close_batch(self, token: str) -> None:
         """The driver is through with the batch; its result may still be recomputed until the next one."""
-        with self._lock:
+        with self._locked_by_driver():
             self._desk.close(token)
 
     def get(self, header: RequestHeader, keys: list[bytes]) -> FoundValues:
@@ -282,6 +282,8 @@ class Partition(FollowedPartition):
         """The owner answers at once; anyone else first catches up with what is committed."""
         if self._phase is Phase.ACTIVE and self._state is not None:
             return self._state
+        if self._retired:
+            raise StaleClaimError(f"store {self.config.name} was recreated; partition {self.number} is another one")
         if self._phase is Phase.RESTORING:
             raise StaleClaimError(f"store {self.config.name} partition {self.number} is being restored")
         if self._phase is Phase.FAILED:
@@ -306,6 +308,11 @@ class Partition(FollowedPartition):
             self._reading = False
         self._marker = Marker.decode(self._state.marker) if self._state.marker is not None else None
         return self._state
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether it holds anything, or is about to."""
+        return self._state is not None or self._phase in (Phase.ACTIVE, Phase.RESTORING, Phase.FOLLOWING)
 
     @property
     def is_owned(self) -> bool:

@@ -216,13 +216,15 @@ class Registry:
 
     def read(self, config: StoreConfig, number: int, keys: list[bytes], stale_ok: bool) -> list[bytes | None]:
         host = self._host(config)
-        return host.partitions[number].read(self._topic(host), keys, stale_ok=stale_ok)
+        topic = self._topic(host)  # first: if the store was recreated, its partitions are others then
+        return host.partitions[number].read(topic, keys, stale_ok=stale_ok)
 
     def scan(
         self, config: StoreConfig, number: int, start: bytes, end: bytes | None, limit: int, stale_ok: bool
     ) -> list[tuple[bytes, bytes]]:
         host = self._host(config)
-        return host.partitions[number].scan(self._topic(host), start, end, limit, stale_ok=stale_ok)
+        topic = self._topic(host)
+        return host.partitions[number].scan(topic, start, end, limit, stale_ok=stale_ok)
 
     def lag(self, config: StoreConfig, number: int) -> dict[str, Any]:
         """How far behind the log an answer of this partition may be."""
@@ -281,6 +283,15 @@ class Registry:
         with self._lock:
             key = (config.application, config.store)
             host = self._hosts.get(key)
+            if (
+                host is not None
+                and _other_kafka(host.config, config)
+                and not any(partition.is_in_use for partition in host.partitions.values())
+            ):
+                logger.info("%s: its Kafka is reached in another way from now on", config.name)
+                for partition in host.partitions.values():
+                    partition.retire()
+                host = None
             if host is None:
                 host = self._hosts[key] = _Host(config, self._partitions(config))
             if host.config.partitions != config.partitions:
@@ -340,3 +351,7 @@ class Registry:
                 self._was_recreated(host)
             except ChangelogStateError as error:
                 logger.info("%s: its changelog cannot be looked at: %s", host.config.name, error)
+
+
+def _other_kafka(known: StoreConfig, asked: StoreConfig) -> bool:
+    return (known.bootstrap_servers, dict(known.kafka)) != (asked.bootstrap_servers, dict(asked.kafka))

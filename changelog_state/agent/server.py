@@ -176,7 +176,7 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def _open_batch(self, body: dict[str, Any]) -> dict[str, Any]:
         driver = self._registry.drivers.heard(body["driver"])
-        batch = OpenBatch(body["query"], body["batch"], body["epoch"], body["token"], driver)
+        batch = OpenBatch(body["query"], body["batch"], body["epoch"], body["token"], driver, body["asked"])
         partitions = self._registry.open_batch(_config(body), batch, body["partitions"])
         return {"partitions": partitions, "tables": self._tables(body)}
 

@@ -123,6 +123,26 @@ def test_an_agent_that_was_started_anew_is_asked_at_once(watch: AgentWatch) -> N
     assert old.asked <= asked + 1, "the old one is not"
 
 
+def test_the_last_words_of_one_that_was_forgotten_do_not_count() -> None:
+    asked, go_on = threading.Event(), threading.Event()
+    agent = FakeAgent("one")
+
+    def pulse(_: Any) -> dict[str, Any]:
+        if asked.is_set():
+            go_on.wait()
+        return agent.answer()
+
+    watch = AgentWatch(pulse, interval_seconds=0.01)
+    watch.look([agent])  # type: ignore[list-item]
+    asked.set()
+    until(lambda: [t for t in threading.enumerate() if t.name == "agent-watch"], "its watcher is at work")
+    watch.forget("one")
+    go_on.set()
+    until(lambda: not [t for t in threading.enumerate() if t.name == "agent-watch"], "its watcher has ended")
+    assert watch.pulses() == {}
+    watch.close()
+
+
 def test_who_is_forgotten_is_asked_no_more(watch: AgentWatch) -> None:
     agent = FakeAgent("one")
     watch.look([agent])  # type: ignore[list-item]

@@ -10,6 +10,7 @@ import pytest
 from changelog_state.config import StoreConfig
 from changelog_state.errors import AgentUnavailableError
 from restore.agent_watch import AgentWatch
+from restore.assignment import assign
 from restore.replica_lag import LagLimits
 from restore.steward import Steward, views_of
 
@@ -56,6 +57,7 @@ def status(number: int, phase: str = "CLOSED", *, claim: int | None = None, lag:
         "disk_position": None,
         "follower": follower,
         "tailing": lag is not None,
+        "claim_pending": False,
     }
 
 
@@ -134,6 +136,9 @@ def test_a_lost_owner_s_partitions_are_its_replica_s(pair: tuple[World, FakeAgen
     one.there = False
     world.round()
     assert world.steward.ready_moves() == dict.fromkeys(range(4), "two")
+    one.there = True
+    world.watch._lost.clear()
+    assert world.steward.ready_moves() == {}, "it is back before anything has moved"
 
 
 def test_a_replica_that_failed_is_left_alone_for_a_while(pair: tuple[World, FakeAgent, FakeAgent]) -> None:
@@ -146,6 +151,17 @@ def test_a_replica_that_failed_is_left_alone_for_a_while(pair: tuple[World, Fake
     world.round()
     world.round()
     assert len(two.told) == told + 1
+
+
+def test_whose_claim_is_queued_is_about_to_be_the_owner() -> None:
+    """It is not given to another one, who would be fenced by that claim when its turn comes."""
+    one, two = FakeAgent("one"), FakeAgent("two")
+    world = World(one, two)
+    for number in range(4):
+        two.statuses[number]["claim_pending"] = True
+    pulses = world.watch.look([one, two])  # type: ignore[list-item]
+    world.watch.close()
+    assert assign(range(4), views_of(pulses)).owners == dict.fromkeys(range(4), "two")
 
 
 def test_the_gate_s_owner_is_the_owner_whatever_others_say() -> None:
