@@ -21,7 +21,7 @@ UV_SYNC := env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=$(VENV) UV_PYTHON_DOWNLOADS
 
 # What people may set: make test ARGS="-k broker", make bench BENCH=restore QUICK=1, make PYTHON=python3.12
 ARGS  ?=
-JOBS  ?= 3
+JOBS  ?= 2
 BENCH ?=
 QUICK ?=
 PYTHON ?=
