@@ -81,6 +81,11 @@ class Node:
     def freeze(self) -> None:
         """It does nothing, but its connections stay: what a dead network or a stopped machine looks like."""
         os.kill(self.pid, signal.SIGSTOP)
+        tasks = Path(f"/proc/{self.pid}/task")
+        until(
+            lambda: all((t / "stat").read_text().rpartition(")")[2].split()[0] == "T" for t in tasks.iterdir()),
+            "every thread of it has stopped",
+        )
 
     def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
