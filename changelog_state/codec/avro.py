@@ -15,7 +15,14 @@ from changelog_state.codec.json_schema import JSON_SCHEMA
 from changelog_state.codec.json_writer import unsupported, write_body
 from changelog_state.errors import ConfigurationError, ValueEncodingError
 
-__all__ = ["JSON_CODEC", "JSON_SCHEMA", "SingleObjectCodec", "decode_value", "encode_value", "fingerprint_of"]
+__all__ = [
+    "JSON_CODEC",
+    "JSON_SCHEMA",
+    "SingleObjectCodec",
+    "decode_value",
+    "encode_value",
+    "fingerprint_of",
+]
 
 _MAGIC: Final = b"\xc3\x01"
 _HEADER_SIZE: Final = 10

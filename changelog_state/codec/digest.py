@@ -1,7 +1,7 @@
-"""A digest of (key, value or absent) pairs that does not depend on how they were cut into chunks.
+"""A digest of rows of bytes that does not depend on how they were cut into chunks.
 
-Pairs are fed in ascending key order, which makes the digest canonical. Keys, values and their lengths go into
-four hashes of their own, so that a chunk is hashed as the buffers that Arrow has it in, without work per pair.
+The values of a column and their lengths go into two hashes of their own, so that a chunk is hashed as the buffers
+that Arrow has it in, without work per row.
 """
 
 from __future__ import annotations
@@ -13,42 +13,54 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["EMPTY_DIGEST", "PairDigest"]
+__all__ = ["EMPTY_DIGEST", "PairDigest", "RowDigest"]
 
 _BYTES = 16
 _ABSENT = -1
 
 
-class PairDigest:
-    def __init__(self) -> None:
-        self._hashes = tuple(blake2b(digest_size=_BYTES) for _ in range(4))
-        self._last_key = b""
+class RowDigest:
+    """Rows of so many binary columns, in the order in which they are fed; null is absent."""
+
+    def __init__(self, columns: int) -> None:
+        self._hashes = tuple((blake2b(digest_size=_BYTES), blake2b(digest_size=_BYTES)) for _ in range(columns))
         self.count = 0
+
+    def update_columns(self, *columns: pa.Array) -> None:
+        self.count += len(columns[0])
+        for (data, lengths), column in zip(self._hashes, columns, strict=True):
+            data.update(_data(column.drop_null() if column.null_count else column))
+            lengths.update(_lengths(column))
+
+    def digest(self) -> bytes:
+        whole = blake2b(self.count.to_bytes(8, "big"), digest_size=_BYTES)
+        for data, lengths in self._hashes:
+            whole.update(data.digest())
+            whole.update(lengths.digest())
+        return whole.digest()
+
+
+class PairDigest(RowDigest):
+    """Pairs of (key, value or absent). They are fed in ascending order of the keys, which makes it canonical."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self._last_key = b""
 
     def update(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         """Add pairs; keys must go on ascending from call to call."""
         self.update_columns(pa.array(keys, pa.binary()), pa.array(values, pa.binary()))
 
-    def update_columns(self, keys: pa.Array, values: pa.Array) -> None:
-        """The same for binary arrays; null is absent."""
+    def update_columns(self, *columns: pa.Array) -> None:
+        """The same for binary arrays."""
+        keys = columns[0]
         if not len(keys):
             return
         ascending = pc.all(pc.less(keys.slice(0, len(keys) - 1), keys.slice(1)), min_count=0).as_py()
         if keys.null_count or not ascending or keys[0].as_py() <= self._last_key:
             raise ValueError("record keys are not strictly ascending")
         self._last_key = keys[-1].as_py()
-        self.count += len(keys)
-        key_bytes, key_lengths, value_bytes, value_lengths = self._hashes
-        key_bytes.update(_data(keys))
-        key_lengths.update(_lengths(keys))
-        value_bytes.update(_data(values.drop_null() if values.null_count else values))
-        value_lengths.update(_lengths(values))
-
-    def digest(self) -> bytes:
-        whole = blake2b(self.count.to_bytes(8, "big"), digest_size=_BYTES)
-        for part in self._hashes:
-            whole.update(part.digest())
-        return whole.digest()
+        super().update_columns(*columns)
 
 
 def _offsets(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

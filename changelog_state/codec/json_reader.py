@@ -6,11 +6,11 @@ import struct
 from typing import Any, Final
 
 from changelog_state.codec.json_schema import deeper
+from changelog_state.codec.longs import read_long
 from changelog_state.errors import ValueEncodingError
 
 __all__ = ["read_body", "unreadable"]
 
-_MAX_ULONG: Final = (1 << 64) - 1
 _UNPACK_DOUBLE: Final = struct.Struct("<d").unpack_from
 
 
@@ -46,7 +46,7 @@ def _read(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
         return text.decode(), pos
     if branch == 4:
         number = data[pos]
-        return _read_long(data, pos) if number & 0x81 else (number >> 1, pos + 1)
+        return read_long(data, pos) if number & 0x81 else (number >> 1, pos + 1)
     if branch == 6:
         return _UNPACK_DOUBLE(data, pos)[0], pos + 8
     if branch == 14:
@@ -67,24 +67,10 @@ def _read(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
     raise ValueError(f"{branch} is not a branch of the union")
 
 
-def _read_long(data: bytes, pos: int) -> tuple[int, int]:
-    number = 0
-    for shift in (0, 7, 14, 21, 28, 35, 42, 49, 56, 63):
-        byte = data[pos]
-        pos += 1
-        if byte < 128:
-            number |= byte << shift
-            if number > _MAX_ULONG:
-                break
-            return number >> 1 ^ -(number & 1), pos
-        number |= (byte & 127) << shift
-    raise ValueError("a number has more than 64 bits")
-
-
 def _read_bytes(data: bytes, pos: int) -> tuple[bytes, int]:
     size = data[pos]
     if size & 0x81:
-        size, pos = _read_long(data, pos)
+        size, pos = read_long(data, pos)
         if size < 0:
             raise ValueError(f"a length is negative ({size})")
     else:
@@ -98,9 +84,9 @@ def _read_count(data: bytes, pos: int) -> tuple[int, int]:
     count = data[pos]
     if not count & 0x81:
         return count >> 1, pos + 1
-    count, pos = _read_long(data, pos)
+    count, pos = read_long(data, pos)
     if count < 0:  # then the block's size in bytes follows, for readers that skip it
-        _, pos = _read_long(data, pos)
+        _, pos = read_long(data, pos)
     return abs(count), pos
 
 

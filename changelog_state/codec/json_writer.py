@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from changelog_state.codec.json_schema import MAX_DEPTH, deeper
+from changelog_state.codec.longs import write_long
 from changelog_state.errors import ValueEncodingError
 
 __all__ = ["unsupported", "write_body"]
@@ -17,29 +18,16 @@ _ALLOWED: Final = "None, bool, int, float, str, bytes, list and dict with str ke
 _MIN_LONG: Final = -(1 << 63)
 _MAX_LONG: Final = (1 << 63) - 1
 
-# Varints, 14 bits at a time: two bytes that go on, and one or two bytes that end it.
-_MORE: Final = [bytes((i & 127 | 128, i >> 7 | 128)) for i in range(1 << 14)]
-_LAST: Final = [bytes((i,)) if i < 128 else bytes((i & 127 | 128, i >> 7)) for i in range(1 << 14)]
-
-
-def _long(number: int) -> bytes:
-    rest = number << 1 ^ number >> 63
-    out = b""
-    while rest > 16383:
-        out += _MORE[rest & 16383]
-        rest >>= 14
-    return out + _LAST[rest]
-
 
 class _Sizes(dict[int, bytes]):
     """Lengths and counts: a look-up for the usual ones."""
 
     def __missing__(self, size: int) -> bytes:
-        return _long(size)
+        return write_long(size)
 
 
-_SIZES: Final = _Sizes({size: _long(size) for size in range(1024)})
-_SMALL_INTS: Final = {number: b"\x04" + _long(number) for number in range(-256, 4096)}
+_SIZES: Final = _Sizes({size: write_long(size) for size in range(1024)})
+_SMALL_INTS: Final = {number: b"\x04" + write_long(number) for number in range(-256, 4096)}
 
 
 # One function per type, each from (value, depth) to bytes.
@@ -64,13 +52,13 @@ def _write_int(number: Any, depth: int) -> bytes:
         return small
     number = int(number)
     if _MIN_LONG <= number <= _MAX_LONG:
-        return b"\x04" + _long(number)
+        return b"\x04" + write_long(number)
     return _write_bigint(number)
 
 
 def _write_bigint(number: int) -> bytes:
     size = (number if number >= 0 else ~number).bit_length() // 8 + 1
-    return b"\x10" + _long(size) + number.to_bytes(size, "big", signed=True)
+    return b"\x10" + write_long(size) + number.to_bytes(size, "big", signed=True)
 
 
 _PACK_DOUBLE: Final[Callable[[int, float], bytes]] = struct.Struct("<Bd").pack

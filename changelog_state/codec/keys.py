@@ -141,12 +141,7 @@ def record_key(kind: bytes, encoded_key: bytes, name: str) -> bytes:
         raise InvalidKeyError(f"state name {name!r} is not valid Unicode; remove its lone surrogates") from error
 
 
-def split_record_key(codec: KeyCodec, record_key: bytes) -> tuple[bytes, Any, str]:
-    """Kind, key and state name of a record key."""
+def split_record_key(codec: KeyCodec, record_key: bytes) -> tuple[bytes, Any, bytes]:
+    """Kind, key, and what follows it: a state name, and for an entry of a list or map its own key."""
     key, end = codec.decode(record_key, 1)
-    try:
-        return record_key[:1], key, record_key[end:].decode()
-    except UnicodeDecodeError as error:
-        raise InvalidKeyError(
-            f"state name {record_key[end:].hex()} is not UTF-8; verify the store, rebuild it if it is damaged"
-        ) from error
+    return record_key[:1], key, record_key[end:]

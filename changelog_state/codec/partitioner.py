@@ -9,7 +9,7 @@ from typing import Any, Final
 from changelog_state.codec.keys import KeyCodec
 from changelog_state.errors import ConfigurationError, InvalidKeyError
 
-__all__ = ["PARTITIONERS", "kafka_key_bytes", "kafka_partition", "partition_of", "spark_partition"]
+__all__ = ["PARTITIONERS", "is_certain", "kafka_key_bytes", "kafka_partition", "partition_of", "spark_partition"]
 
 _MASK: Final = 0xFFFFFFFF
 _SPARK_SEED: Final = 42
@@ -18,7 +18,10 @@ _KAFKA_M: Final = 0x5BD1E995
 
 
 def partition_of(partitioner: str, key: Any, codec: KeyCodec, partitions: int) -> int:
-    """The partition of a key under the partitioner of this name, "spark" or "kafka"."""
+    """The partition of a key under the partitioner of this name: "spark" or "kafka".
+
+    With "-windows" behind it, the last column of the key is a window, which has no say.
+    """
     try:
         function = PARTITIONERS[partitioner]
     except KeyError:
@@ -26,6 +29,11 @@ def partition_of(partitioner: str, key: Any, codec: KeyCodec, partitions: int) -
             f"there is no partitioner {partitioner!r}; use one of {', '.join(PARTITIONERS)}"
         ) from None
     return function(key, codec, partitions)
+
+
+def is_certain(partitioner: str) -> bool:
+    """Whether a key is where ``partition_of`` says. In source mode the topic's producers decide that."""
+    return not partitioner.startswith("kafka")
 
 
 def spark_partition(key: Any, codec: KeyCodec, partitions: int) -> int:
@@ -71,9 +79,21 @@ def _kafka(key: Any, codec: KeyCodec, partitions: int) -> int:
     return kafka_partition(kafka_key_bytes(key, codec), partitions)
 
 
+def _without_window(function: Callable[[Any, KeyCodec, int], int]) -> Callable[[Any, KeyCodec, int], int]:
+    """All windows of a key are where the key is."""
+
+    def partition(key: Any, codec: KeyCodec, partitions: int) -> int:
+        codec.encode(key)  # checks types and ranges
+        return function(key[0] if len(key) == 2 else key[:-1], KeyCodec(codec.types[:-1]), partitions)
+
+    return partition
+
+
 PARTITIONERS: Final[dict[str, Callable[[Any, KeyCodec, int], int]]] = {
     "spark": spark_partition,
     "kafka": _kafka,
+    "spark-windows": _without_window(spark_partition),
+    "kafka-windows": _without_window(_kafka),
 }
 
 

@@ -81,7 +81,7 @@ def test_record_keys_sort_by_key_then_name(case: tuple[KeyCodec, Any, Any], n: s
     codec, a, b = case
     first, second = record_key(DATA, codec.encode(a), n), record_key(DATA, codec.encode(b), m)
     assert (first < second) == ((a, n) < (b, m))
-    assert split_record_key(codec, first) == (DATA, a, n)
+    assert split_record_key(codec, first) == (DATA, a, n.encode())
 
 
 @given(codec_and_keys)

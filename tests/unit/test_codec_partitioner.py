@@ -8,6 +8,7 @@ import pytest
 from changelog_state.codec.keys import KeyCodec
 from changelog_state.codec.partitioner import (
     PARTITIONERS,
+    is_certain,
     kafka_key_bytes,
     kafka_partition,
     partition_of,
@@ -84,11 +85,24 @@ def test_other_keys_have_no_kafka_bytes(types: Any, key: Any) -> None:
 
 
 def test_partition_of() -> None:
-    assert set(PARTITIONERS) == {"spark", "kafka"}
+    assert set(PARTITIONERS) == {"spark", "kafka", "spark-windows", "kafka-windows"}
     assert partition_of("spark", "Spark", STRING, 5) == 228093765 % 5
     assert partition_of("kafka", "abc", STRING, 5) == 479470107 % 5
     with pytest.raises(ConfigurationError, match="no partitioner 'round-robin'; use one of spark, kafka"):
         partition_of("round-robin", "a", STRING, 5)
+
+
+def test_windows_are_where_their_key_is() -> None:
+    for partitioner in ("spark", "kafka"):
+        windows = f"{partitioner}-windows"
+        expected = partition_of(partitioner, "abc", STRING, 500)
+        assert partition_of(windows, ("abc", 7), KeyCodec(("string", "long")), 500) == expected
+        with pytest.raises(InvalidKeyError):
+            partition_of(windows, "abc", KeyCodec(("string", "long")), 500)
+    pair = KeyCodec(("string", "int"))
+    triple = KeyCodec(("string", "int", "long"))
+    assert partition_of("spark-windows", ("abc", 1, 7), triple, 500) == partition_of("spark", ("abc", 1), pair, 500)
+    assert [is_certain(each) for each in PARTITIONERS] == [True, False, True, False]
 
 
 @pytest.mark.parametrize("partitioner", ["spark", "kafka"])

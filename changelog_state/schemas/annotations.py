@@ -1,0 +1,153 @@
+"""Python annotations as Avro schemas."""
+
+from __future__ import annotations
+
+import enum
+import types
+import typing
+from collections.abc import Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from changelog_state.codec.json_schema import JSON_SCHEMA
+from changelog_state.errors import ConfigurationError
+from changelog_state.schemas.bindings import Binding
+from changelog_state.schemas.classes import Member, is_record, record_members
+from changelog_state.schemas.python_defaults import put_default
+from changelog_state.schemas.tree import NO_DEFAULT, Record, parse, walk
+
+__all__ = ["schema_of_annotation"]
+
+_SIMPLE: Final[dict[Any, Any]] = {
+    int: "long",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    bool: "boolean",
+    None: "null",
+    type(None): "null",
+    date: {"type": "int", "logicalType": "date"},
+    datetime: {"type": "long", "logicalType": "timestamp-micros"},
+    time: {"type": "long", "logicalType": "time-micros"},
+    UUID: {"type": "string", "logicalType": "uuid"},
+}
+_DIGITS: Final = (38, 18)  # of a Decimal that does not say: as Spark's
+_SUPPORTED: Final = (
+    "int, float, str, bytes, bool, datetime, date, time, Decimal, UUID, enums, dataclasses, pydantic models, "
+    "list[...], dict[str, ...], X | None and Any"
+)
+
+
+def schema_of_annotation(annotation: Any, where: str) -> tuple[Any, dict[str, Binding]]:
+    """``where`` says in errors whose annotation it is."""
+    builder = _Builder()
+    schema = builder.schema(annotation, where)
+    builder.put_defaults(schema)
+    return schema, builder.bindings
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.bindings: dict[str, Binding] = {}
+        self._anything_is_defined = False
+        self._fields: list[tuple[str, dict[str, Any], Member]] = []
+
+    def schema(self, annotation: Any, where: str) -> Any:
+        if isinstance(annotation, typing.NewType):
+            return self.schema(annotation.__supertype__, where)
+        if typing.get_origin(annotation) is Annotated:
+            inner, *marks = typing.get_args(annotation)
+            return _decimal(marks) if inner is Decimal else self.schema(inner, where)
+        if annotation is Decimal:
+            return _decimal([])
+        if annotation is Any or annotation is object:
+            return self._anything()
+        if annotation is list or annotation is dict:
+            annotation = list[Any] if annotation is list else dict[str, Any]
+        if typing.get_origin(annotation) is not None:
+            return self._generic(annotation, where)
+        if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+            return self._named(annotation, "enum", where) or self._enum(annotation)
+        kind = is_record(annotation)
+        if kind is not None:
+            return self._named(annotation, kind, where) or self._record(annotation)
+        try:
+            found = _SIMPLE[annotation]
+        except (KeyError, TypeError):  # TypeError: it cannot be hashed
+            raise _unsupported(annotation, where) from None
+        return dict(found) if isinstance(found, dict) else found
+
+    def _generic(self, annotation: Any, where: str) -> Any:
+        origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+        if origin in (typing.Union, types.UnionType):
+            branches = sorted(inner, key=lambda each: each is not type(None))  # null first, the rest as it is
+            return [self.schema(each, where) for each in branches]
+        if origin is list:
+            (item,) = inner or (Any,)
+            return {"type": "array", "items": self.schema(item, f"an item of {where}")}
+        if origin is dict:
+            key, value = inner or (str, Any)
+            if key is str:
+                return {"type": "map", "values": self.schema(value, f"a value of {where}")}
+        raise _unsupported(annotation, where)
+
+    def _anything(self) -> Any:
+        if self._anything_is_defined:
+            return f"{JSON_SCHEMA['namespace']}.{JSON_SCHEMA['name']}"
+        self._anything_is_defined = True
+        return JSON_SCHEMA
+
+    def _named(self, cls: type, kind: str, where: str) -> str | None:
+        """The name of a class that was met before; else it is from now on known by it."""
+        name = cls.__name__
+        if name not in self.bindings:
+            self.bindings[name] = Binding(kind, cls)
+            return None
+        if self.bindings[name].cls is not cls:
+            raise ConfigurationError(
+                f"{where} is of another class {name} than the rest of the declaration; rename one of the two: a "
+                "schema knows classes by their names"
+            )
+        return name
+
+    def _enum(self, cls: type[enum.Enum]) -> Any:
+        return {"type": "enum", "name": cls.__name__, "symbols": [each.name for each in cls]}
+
+    def _record(self, cls: type) -> Any:
+        fields: list[dict[str, Any]] = []
+        for member in record_members(cls):
+            where = f"{cls.__name__}.{member.name}"
+            field: dict[str, Any] = {"name": member.name, "type": self.schema(member.annotation, where)}
+            if member.aliases:
+                field["aliases"] = list(member.aliases)
+            fields.append(field)
+            self._fields.append((cls.__name__, field, member))
+        return {"type": "record", "name": cls.__name__, "fields": fields}
+
+    def put_defaults(self, schema: Any) -> None:
+        """When all types are known: a default may be of any of them."""
+        root = parse(schema, self.bindings)
+        records = {each.name: each for each in walk(root) if isinstance(each, Record)}
+        for name, field, member in self._fields:
+            if member.default is not NO_DEFAULT:
+                node = next(each.node for each in records[name].fields if each.name == member.name)
+                put_default(field, node, member.default, f"{name}.{member.name}")
+
+
+def _decimal(marks: Sequence[Any]) -> Any:
+    """``Annotated[Decimal, (precision, scale)]``, or what pydantic's ``max_digits`` and ``decimal_places`` say."""
+    precision, scale = _DIGITS
+    for mark in marks:
+        if isinstance(mark, tuple) and len(mark) == 2:
+            precision, scale = mark
+        precision = getattr(mark, "max_digits", None) or precision
+        places = getattr(mark, "decimal_places", None)
+        scale = scale if places is None else places
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": min(scale, precision)}
+
+
+def _unsupported(annotation: Any, where: str) -> ConfigurationError:
+    text = getattr(annotation, "__qualname__", None) or repr(annotation)
+    return ConfigurationError(f"{where} is declared as {text}, for which there is no Avro type; use {_SUPPORTED}")
