@@ -1,0 +1,1 @@
+"""Avro for whole columns: many values of one record schema at once, without a step per value in Python."""

@@ -1,0 +1,177 @@
+"""A task's part of ``aggregate`` at an owner in memory: what it reads, stages and tells."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+from unittest.mock import ANY
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as spark
+
+from changelog_state.aggregation.columns import ROWS, partial_name
+from changelog_state.aggregation.functions import adding, counting
+from changelog_state.aggregation.plan import Plan, plan_of
+from changelog_state.aggregation.program import AggregateProgram
+from changelog_state.codec.avro import encode_value
+from changelog_state.codec.expiring import encode_expiring
+from changelog_state.codec.kinds import DATA, SCHEMA
+from changelog_state.errors import ConfigurationError, ValueEncodingError
+from changelog_state.state.ttl import Ttl
+from changelog_state.store.base import next_prefix
+from changelog_state.task.partition_task import PartitionTask
+from changelog_state.task.spec import BatchSpec
+from changelog_state.testing.partition import MemoryPartition
+
+NOW_MS = 1_000_000
+OUTPUT = pa.schema([("k", pa.string()), ("n", pa.int64()), ("total", pa.int64()), ("ticket", pa.binary())])
+
+
+class Owner(MemoryPartition):
+    """A partition in memory, and what was staged there last."""
+
+    batch = -1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.staged: list[tuple[bytes, bytes | None]] = []
+        self.chunks: list[int] = []
+
+    def put(self, records: dict[bytes, bytes]) -> None:
+        """Commit these records, in a batch of their own."""
+        self.batch += 1
+        session = self.session(self.batch)
+        keys = sorted(records)
+        session.stage(keys, [records[key] for key in keys], [None] * len(keys))
+        session.seal(["agg", "old", "zzz"])
+        assert self.commit(self.batch, session.work)
+
+    def records(self) -> dict[bytes, bytes]:
+        return dict(self.store.scan(DATA, next_prefix(DATA)))
+
+    def schema(self, fingerprint: bytes) -> bytes | None:
+        return self.store.get(SCHEMA + fingerprint)
+
+
+def plan() -> Plan:
+    return plan_of({"n": counting.count(), "total": adding.sum("x")}, {"n": [], "total": [spark.LongType()]})
+
+
+def batch(*rows: tuple[str, int, int | None]) -> pa.RecordBatch:
+    """Key, number of rows, sum."""
+    keys, counts, sums = ([row[column] for row in rows] for column in range(3))
+    given = [0 if each is None else 1 for each in sums]
+    return with_partials(keys, counts, pa.array(sums, pa.int64()), given, counts)
+
+
+def with_partials(keys: Any, *columns: Any) -> pa.RecordBatch:
+    """The last column is the number of rows."""
+    *partials, rows = columns
+    named = {partial_name(number): column for number, column in enumerate(partials)}
+    return pa.record_batch({"k": keys, **named, ROWS: rows})
+
+
+def run(owner: Owner, *batches: pa.RecordBatch, program: Plan | None = None, **settings: Any) -> tuple[Any, Any]:
+    """The next batch, and a replay of it. The output rows, and what the ticket tells."""
+    owner.batch += 1
+    first, told = run_once(owner, *batches, program=program, **settings)
+    assert run_once(owner, *batches, program=program, **settings) == (first, {**told, "stage_id": ANY})
+    return first, told
+
+
+def run_once(owner: Owner, *batches: pa.RecordBatch, program: Plan | None, **settings: Any) -> tuple[Any, Any]:
+    spec = BatchSpec(
+        **{
+            "batch": owner.batch,
+            "program": b"",
+            "columns": (),
+            "key_columns": ("k",),
+            "key_types": ("string",),
+            "output_schema": OUTPUT,
+            "batch_time_ms": NOW_MS,
+            "largest_record_bytes": 10_000,
+            **settings,
+        }
+    )
+    session = owner.session(owner.batch)
+    task = PartitionTask(spec, lambda: session, is_due=True)
+    shipped = pickle.loads(pickle.dumps(AggregateProgram(program or plan(), "agg")))
+    output = list(shipped.run(task, task.accepted(iter(batches))))
+    assert all(each.schema == spec.output_schema for each in output)
+    told = task.finish()
+    assert session.work is not None
+    chunks = list(session.work.chunks())
+    owner.chunks = [len(chunk.keys) for chunk in chunks]
+    owner.staged = [each for chunk in chunks for each in zip(chunk.keys, chunk.values, strict=True)]
+    assert owner.commit(owner.batch, session.work)
+    return [tuple(row.values())[:-1] for each in output for row in each.to_pylist()], told
+
+
+def test_batches_of_a_partition_follow_one_another() -> None:
+    owner = Owner()
+    run(owner, batch(("a", 1, 10), ("c", 2, 20)))
+    rows, told = run(owner, batch(("a", 1, 5)), batch(("b", 3, None), ("c", 1, 1)))
+    assert rows == [("a", 2, 15), ("b", 3, None), ("c", 3, 21)]
+    assert told["counts"]["rows"] == 5
+    assert told["records"] == 3
+    assert owner.marker is not None
+    assert owner.marker.names == ["agg"]
+    codec = plan().codec.single
+    assert owner.schema(codec.fingerprint) == codec.schema_json.encode()
+    assert codec.decode(owner.records()[DATA + b"c\0agg"]) == {"n": 3, "total": 21}
+
+
+def test_what_stays_as_it_was_is_not_staged() -> None:
+    owner = Owner()
+    total = plan_of({"total": adding.sum("x")}, {"total": [spark.LongType()]})
+    schema = pa.schema([OUTPUT.field("k"), OUTPUT.field("total"), OUTPUT.field("ticket")])
+    for x, records in ((1, 1), (0, 0), (1, 1)):
+        given = with_partials(["a"], [x], [1], [1])
+        rows, told = run(owner, given, program=total, output_schema=schema)
+        assert len(rows) == 1
+        assert told["records"] == records
+
+
+def test_what_has_expired_goes_in_the_order_of_the_keys() -> None:
+    owner = Owner()
+    gone = encode_expiring(encode_value(1), NOW_MS)
+    own = encode_expiring(plan().codec.encode([pa.array([7]), pa.array([70])])[0].as_py(), NOW_MS)
+    old = [b"a\0old", b"c\0old", b"d\0zzz", b"e\0old"]
+    owner.put({**{DATA + key: gone for key in old}, DATA + b"b\0agg": own})
+    rows, told = run(owner, batch(("b", 1, 10)), batch(("d", 1, 20)))
+    assert rows == [("b", 1, 10), ("d", 1, 20)]
+    assert told["counts"]["expired"] == 4
+    assert [key for key, value in owner.staged if value is None] == [DATA + key for key in old]
+    assert owner.records().keys() == {DATA + b"b\0agg", DATA + b"d\0agg"}
+
+
+def test_a_time_to_live_begins_anew_with_every_batch() -> None:
+    owner = Owner()
+    # The last one comes when the one before is over.
+    for now_ms, n in ((NOW_MS, 1), (NOW_MS + 999, 2), (NOW_MS + 1_998, 3), (NOW_MS + 2_998, 1)):
+        rows, told = run(owner, batch(("a", 1, 0)), batch_time_ms=now_ms, ttl=Ttl(1.0))
+        assert rows == [("a", n, 0)]
+        assert told["records"] == 1
+
+
+def test_large_work_goes_in_chunks() -> None:
+    owner = Owner()
+    keys = [f"{number:06}" for number in range(12_000)]
+    ones = [1] * len(keys)
+    run(owner, with_partials(keys, ones, ones, ones, ones))
+    assert max(owner.chunks) <= 5_000
+    assert sum(owner.chunks) == len(keys)
+
+
+def test_a_record_that_the_changelog_cannot_take_is_an_error() -> None:
+    with pytest.raises(ValueEncodingError, match="a value takes 19 bytes, the changelog takes records up to 17"):
+        run(Owner(), batch(("a", 1, 0)), largest_record_bytes=17)
+
+
+def test_an_earlier_schema_is_found_in_the_store() -> None:
+    owner = Owner()
+    run(owner, batch(("a", 1, 10)))
+    changed = plan_of({"n": adding.sum("x"), "total": counting.count()}, {"n": [spark.LongType()], "total": []})
+    with pytest.raises(ConfigurationError, match="aggregate 'n' is kept as 'count'"):
+        run(owner, with_partials(["a"], [1], [1], [1], [1]), program=changed)
