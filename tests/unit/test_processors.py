@@ -1,0 +1,397 @@
+"""Processors of Spark's on a partition in memory: the order of calls, timers, times to live, what is refused.
+
+That all of this is as in Spark's operator, test_transform_with_state.py compares; what it says was found there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
+
+import changelog_state as cs
+from changelog_state.testing import StateTester
+
+OUTPUT = "what string"
+START_MS = 1_704_067_200_000
+
+
+class Scripted(StatefulProcessor):
+    """What each handler does is given; all of them put out what they are asked to say."""
+
+    def __init__(self, **handlers: Callable[..., Any]) -> None:
+        self.handlers = handlers
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+        self.said: list[str] = []
+        self.handlers.get("init", declare)(self, handle)
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+        yield from self.call("rows", key, pd.concat(list(rows)), timerValues)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+        yield from self.call("timer", key, expiredTimerInfo.getExpiryTimeInMs(), timerValues)
+
+    def handleInitialState(self, key: Any, initialState: pd.DataFrame, timerValues: Any) -> None:  # noqa: N802, N803
+        list(self.call("initial", key, initialState, timerValues))
+
+    def call(self, handler: str, *arguments: Any) -> Iterator[pd.DataFrame]:
+        if handler in self.handlers:
+            self.handlers[handler](self, *arguments)
+        if self.said:
+            said, self.said = self.said, []
+            yield pd.DataFrame({"what": said})
+
+    def say(self, *what: Any) -> None:
+        self.said.append(" ".join(map(str, what)))
+
+
+def declare(self: Any, handle: Any) -> None:
+    self.value = handle.getValueState("value", "n long")
+    self.list = handle.getListState("list", "n long")
+    self.map = handle.getMapState("map", "k string", "n long")
+
+
+def in_mode(mode: str, **given: Any) -> StateTester:
+    settings = {name: given.pop(name) for name in ("event_time", "watermark_delay", "initial_state") if name in given}
+    return StateTester(
+        Scripted(**given),
+        key="k",
+        output_schema=OUTPUT,
+        time_mode=mode,
+        now=START_MS / 1000,
+        **settings,
+    )
+
+
+def row(key: str = "a", n: int = 1, minute: int = 0) -> dict[str, Any]:
+    return {"k": key, "n": n, "at": datetime(2024, 1, 1, tzinfo=UTC) + timedelta(minutes=minute)}
+
+
+def whats(rows: list[dict[str, Any]]) -> list[str]:
+    return [each["what"] for each in rows]
+
+
+# -- state ------------------------------------------------------------------------------------------------
+
+
+def test_states_of_a_key_are_its_own_and_stay() -> None:
+    def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        n = int(frame["n"].sum())
+        self.value.update(((self.value.get() or (0,))[0] + n,))
+        self.list.appendList([(each,) for each in frame["n"]])
+        self.map.updateValue((str(n),), (n,))
+        self.say(key[0], self.value.get(), list(self.list.get()), list(self.map.iterator()))
+
+    kit = in_mode("None", rows=rows)
+    kit.batch([row("a", 1), row("b", 5), row("a", 2)])
+    assert whats(kit.batch([row("b", 7)])) == ["b (12,) [(5,), (7,)] [(('5',), (5,)), (('7',), (7,))]"]
+    assert kit.replay() == kit.outputs[2:]
+    kit.restore()
+    assert kit.state() == {
+        "a": {"value": {"n": 3}, "list": [{"n": 1}, {"n": 2}], "map": {"3": {"n": 3}}},
+        "b": {"value": {"n": 12}, "list": [{"n": 5}, {"n": 7}], "map": {"5": {"n": 5}, "7": {"n": 7}}},
+    }
+
+
+def test_clearing_leaves_nothing() -> None:
+    def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        states = (self.value, self.list, self.map)
+        self.say(*(state.exists() for state in states))
+        if frame["n"][0] == 1:
+            self.value.update((1,))
+            self.list.put([1, 2])
+            self.map.updateValue(("x",), (1,))
+        else:
+            for state in states:
+                state.clear()
+        self.say(*(state.exists() for state in states), self.value.get(), self.map.getValue(("x",)))
+
+    kit = in_mode("None", rows=rows)
+    assert whats(kit.batch([row(n=1)])) == ["False False False", "True True True (1,) Row(n=1)"]
+    assert whats(kit.batch([row(n=2)])) == ["True True True", "False False False None None"]
+    assert kit.records() == {}
+
+
+def test_iterators_show_what_was_there_when_they_began() -> None:
+    def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        self.list.put([(1,), (2,)])
+        for (n,) in self.list.get():
+            self.list.appendValue((n + 10,))
+        for name in ("x", "y"):
+            self.map.updateValue((name,), (0,))
+        for (name,) in self.map.keys():  # noqa: SIM118
+            self.map.removeKey((name,))
+        self.say(list(self.list.get()), self.map.exists())
+
+    assert whats(in_mode("None", rows=rows).batch([row()])) == ["[(1,), (2,), (11,), (12,)] False"]
+
+
+@pytest.mark.parametrize("method", ["put", "appendList"])
+def test_an_empty_list_is_refused(method: str) -> None:
+    def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        getattr(self.list, method)([])
+
+    with pytest.raises(cs.InvalidInputError, match="'list' was given an empty list.*for key 'a' in batch 0"):
+        in_mode("None", rows=rows).batch([row()])
+
+
+def test_a_state_that_is_deleted_is_gone_for_every_key_that_comes() -> None:
+    def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        self.value.update((1,))
+        self.map.updateValue(("x",), (1,))
+
+    def init(self: Any, handle: Any) -> None:
+        handle.deleteIfExists("map")
+        handle.deleteIfExists("never declared")
+        self.value = handle.getValueState("value", "n long")
+
+    kit = in_mode("None", rows=rows)
+    kit.batch([row("a"), row("b")])
+    kit.declare(Scripted(init=init))
+    kit.batch([row("a")])
+    assert kit.state() == {"a": {"value": {"n": 1}}, "b": {"value": {"n": 1}, "map": {"x": {"n": 1}}}}
+
+
+def test_names_need_not_be_identifiers() -> None:
+    def init(self: Any, handle: Any) -> None:
+        self.value = handle.getValueState("of the last-hour", "n long")
+
+    kit = in_mode("None", init=init, rows=lambda self, key, frame, times: self.value.update((1,)))
+    kit.batch([row()])
+    assert kit.get("a", "of the last-hour") == {"n": 1}
+
+
+def test_schemas_may_grow_and_nothing_else() -> None:
+    def with_schema(schema: str) -> Scripted:
+        def init(self: Any, handle: Any) -> None:
+            self.value = handle.getValueState("value", schema)
+
+        def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+            self.say(self.value.get())
+
+        return Scripted(init=init, rows=rows)
+
+    kit = in_mode("None", rows=lambda self, key, frame, times: self.value.update((5,)))
+    kit.batch([row()])
+    kit.declare(with_schema("n double, more array<int>"))
+    assert whats(kit.batch([row()])) == ["(5.0, None)"]
+    with pytest.raises(cs.SchemaEvolutionError, match="value"):
+        kit.declare(with_schema("n string"))
+    with pytest.raises(cs.SchemaEvolutionError, match="declared as a list, but the store has it as a value"):
+        kit.declare(Scripted(init=lambda self, handle: handle.getListState("value", "n long")))
+
+
+# -- time -------------------------------------------------------------------------------------------------
+
+
+def test_times_by_mode() -> None:
+    def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        self.say(times.getCurrentProcessingTimeInMs(), times.getCurrentWatermarkInMs())
+
+    assert whats(in_mode("None", rows=rows).batch([row()])) == ["-1 -1"]
+    assert whats(in_mode("processingTime", rows=rows).batch([row()])) == [f"{START_MS} 0"]
+    kit = in_mode("EVENTTIME", rows=rows, event_time="at", watermark_delay="1 minute")
+    kit.batch([row(minute=3)])
+    assert whats(kit.batch([row(minute=9)])) == [f"{START_MS} {START_MS + 120_000}"]
+
+
+def test_values_expire_and_writing_begins_anew() -> None:
+    def init(self: Any, handle: Any) -> None:
+        self.value = handle.getValueState("value", "n long", 5_000)
+        self.list = handle.getListState("list", "n long", ttlDurationMs=5_000)
+        self.map = handle.getMapState("map", "k string", "n long", 5_000)
+
+    def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        n = int(frame["n"][0])
+        if n:
+            self.value.update((n,))
+            self.list.appendValue((n,))
+            self.map.updateValue((str(n),), (n,))
+        self.say(self.value.get(), list(self.list.get()), list(self.map.keys()))
+
+    kit = in_mode("ProcessingTime", init=init, rows=rows)
+    kit.batch([row(n=1)])
+    kit.advance(3)
+    kit.batch([row(n=2)])
+    kit.advance(1.999)
+    assert whats(kit.batch([row(n=0)])) == ["(2,) [(1,), (2,)] [('1',), ('2',)]"]
+    kit.advance(0.001)
+    assert whats(kit.batch([row(n=0)])) == ["(2,) [(2,)] [('2',)]"]
+    kit.advance(3)
+    assert whats(kit.batch([row(n=0)])) == ["None [] []"]
+    kit.batch()
+    assert kit.records() == {}
+
+
+@pytest.mark.parametrize("mode", ["None", "EventTime"])
+def test_a_ttl_needs_processing_time(mode: str) -> None:
+    with pytest.raises(cs.ConfigurationError, match="state 'value' has a ttl"):
+        in_mode(mode, init=lambda self, handle: handle.getValueState("value", "n long", 1_000))
+
+
+def test_timers_fire_at_their_time_once_and_in_order() -> None:
+    def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        now = times.getCurrentProcessingTimeInMs()
+        for after in (1, 0, -5, 5_000, -5):
+            self.handle.registerTimer(now + after)
+        self.handle.registerTimer(now - 7)
+        self.handle.deleteTimer(now - 7)
+        self.say("rows", [at - START_MS for at in self.handle.listTimers()])
+
+    def timer(self: Any, key: Any, at: int, times: Any) -> None:
+        self.say(key, at - START_MS)
+
+    kit = in_mode("ProcessingTime", rows=rows, timer=timer)
+    assert whats(kit.batch([row()])) == ["rows [-5, 0, 1, 5000]", "('a',) -5", "('a',) 0"]
+    assert sorted(kit.timers("a")) == [str(START_MS + 1), str(START_MS + 5_000)]
+    kit.advance(5)
+    assert whats(kit.batch()) == ["('a',) 1", "('a',) 5000"]
+    assert kit.replay() == kit.outputs[-2:]
+    assert kit.last_batch.timers == 2
+    assert kit.batch() == []
+
+
+def test_what_a_timer_does_to_timers_counts_in_the_next_batch() -> None:
+    def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        for after in (-9, -8):
+            self.handle.registerTimer(START_MS + after)
+
+    def timer(self: Any, key: Any, at: int, times: Any) -> None:
+        self.say(at - START_MS)
+        if at == START_MS - 9:
+            self.handle.registerTimer(at)  # deleted when this returns
+            self.handle.registerTimer(at - 100)
+            self.handle.deleteTimer(START_MS - 8)  # fires all the same: it is due already
+
+    kit = in_mode("ProcessingTime", rows=rows, timer=timer)
+    assert whats(kit.batch([row()])) == ["-9", "-8"]
+    assert whats(kit.batch()) == ["-109"]
+    assert kit.timers("a") == {}
+
+
+def test_timers_by_event_time_and_rows_that_are_late() -> None:
+    def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        self.say("rows", frame["n"].tolist())
+        self.handle.registerTimer(START_MS + 60_000)
+
+    def timer(self: Any, key: Any, at: int, times: Any) -> None:
+        self.say("timer", times.getCurrentWatermarkInMs() - START_MS)
+
+    kit = in_mode("EventTime", rows=rows, timer=timer, event_time="at", watermark_delay="1 minute")
+    assert whats(kit.batch([row(minute=0), row(minute=2)])) == ["rows [1, 1]"]
+    # The watermark has reached minute 1, so the timer is due. What is late is judged one batch behind.
+    assert whats(kit.batch([row("b", n=3, minute=0)])) == ["timer 60000", "rows [3]", "timer 60000"]
+    assert kit.last_batch.late_rows == 0
+    found = kit.batch([row(n=1, minute=1), row(n=2, minute=0), row("b", n=3, minute=2)])
+    assert whats(found) == ["rows [3]", "timer 60000"]
+    assert kit.last_batch.late_rows == 2
+    assert kit.replay() == found
+
+
+def test_timers_need_a_mode_that_has_time() -> None:
+    with pytest.raises(cs.ConfigurationError, match="uses timers, but time_mode is 'None'"):
+        in_mode("None", rows=lambda self, key, frame, times: self.handle.registerTimer(5)).batch([row()])
+    assert in_mode("None", rows=lambda self, key, frame, times: list(self.handle.listTimers())).batch([row()]) == []
+
+
+# -- initial state ----------------------------------------------------------------------------------------
+
+
+def test_initial_state_comes_first_and_once() -> None:
+    def initial(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        self.value.update((len(frame) + (self.value.get() or (0,))[0],))
+        self.map.updateValue((str(list(frame.columns)),), (int(frame["start"].sum()),))
+        self.handle.registerTimer(START_MS - 1)
+
+    def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        self.say(key[0], self.value.get(), frame["n"].tolist(), list(frame.columns))
+
+    def timer(self: Any, key: Any, at: int, times: Any) -> None:
+        self.say("timer", key[0])
+
+    states = [{"start": 5, "k": "a"}, {"start": 6, "k": "c"}, {"start": 7, "k": "a"}]
+    kit = in_mode("ProcessingTime", initial=initial, rows=rows, timer=timer, initial_state=states)
+    first = kit.batch([row("b", 1), row("a", 2)])
+    assert whats(first) == ["a (2,) [2] ['k', 'n', 'at']", "timer a", "b None [1] ['k', 'n', 'at']", "timer c"]
+    assert kit.replay() == first
+    assert kit.get("a", "map") == {"['start', 'k']": {"n": 12}}
+    assert whats(kit.batch([row("c", 3)])) == ["c (1,) [3] ['k', 'n', 'at']"]
+
+
+def test_initial_state_does_not_move_the_watermark() -> None:
+    kit = in_mode("EventTime", event_time="at", initial_state=[{"k": "z", "n": 1}])
+    kit.batch([row(minute=5)])
+    assert kit.watermark == row(minute=5)["at"]
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------
+
+
+def test_states_are_declared_in_init_only() -> None:
+    for late in ("getValueState", "deleteIfExists"):
+
+        def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any, late: str = late) -> None:
+            getattr(self.handle, late)(*(("x", "n long") if late == "getValueState" else ("x",)))
+
+        with pytest.raises(cs.FunctionError, match="after init"):
+            in_mode("None", rows=rows).batch([row()])
+
+
+def test_no_key_no_state() -> None:
+    class Early(Scripted):
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            handle.getValueState("value", "n long").update((1,))
+
+    with pytest.raises(cs.FunctionError, match="while no key is handled"):
+        StateTester(Early(), key="k", output_schema=OUTPUT)
+
+
+def test_a_state_is_declared_once() -> None:
+    def init(self: Any, handle: Any) -> None:
+        handle.getValueState("x", "n long")
+        handle.getListState("x", "n long")
+
+    with pytest.raises(cs.ConfigurationError, match="state 'x' is declared twice"):
+        in_mode("None", init=init)
+
+
+@pytest.mark.parametrize(
+    ("handlers", "problem"),
+    [
+        ({"rows": lambda *_: 1 / 0}, "the processor raised ZeroDivisionError for key 'a' in batch 0"),
+        ({"rows": lambda self, *_: self.value.update(("x",))}, "n of state 'value' is 'x'.*for key 'a' in batch 0"),
+        ({"rows": lambda self, *_: self.said.append(pd.NaT)}, "for key 'a' does not fit output_schema"),
+    ],
+)
+def test_errors_name_the_key(handlers: Any, problem: str) -> None:
+    with pytest.raises(cs.ChangelogStateError, match=problem):
+        in_mode("None", **handlers).batch([row()])
+
+
+def test_init_and_close_are_called_once_per_task() -> None:
+    class Counting(Scripted):
+        def close(self) -> None:
+            if not hasattr(self, "value"):
+                raise AssertionError("close() without init()")
+            raise RuntimeError("closing")
+
+    quiet = Scripted()
+    kit = StateTester(quiet, key="k", output_schema=OUTPUT)
+    kit.batch([row("a"), row("b")])
+    assert not hasattr(quiet, "value")  # tasks have copies of their own
+    with pytest.raises(cs.FunctionError, match="RuntimeError: closing"):
+        StateTester(Counting(), key="k", output_schema=OUTPUT)
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(cs.ConfigurationError, match="time_mode is 'Sometimes'"):
+        in_mode("Sometimes")
+    with pytest.raises(cs.ConfigurationError, match="give output_schema="):
+        StateTester(Scripted(), key="k")
