@@ -67,14 +67,14 @@ class BatchImages:
                 found[key] = images[key]
         return found
 
-    def below_prefix(self, prefix: bytes) -> dict[bytes, bytes | None]:
-        """The previous values of changed keys that start with ``prefix``."""
-        found: dict[bytes, bytes | None] = {}
-        for number in range(max(0, bisect_right(self._first_keys, prefix) - 1), len(self._first_keys)):
-            if self._first_keys[number] > prefix and not self._first_keys[number].startswith(prefix):
-                break
-            found |= {key: value for key, value in self._chunk(number).items() if key.startswith(prefix)}
-        return found
+    def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
+        """Changed keys of [start, end) and their previous values, in ascending order of the keys."""
+        for number in range(max(0, bisect_right(self._first_keys, start) - 1), len(self._first_keys)):
+            if end is not None and self._first_keys[number] >= end:
+                return
+            for key, value in list(self._chunk(number).items()):
+                if start <= key and (end is None or key < end):
+                    yield key, value
 
     def _chunk(self, number: int) -> dict[bytes, bytes | None]:
         if self._loaded[0] != number:

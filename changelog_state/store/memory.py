@@ -29,6 +29,8 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._entries: dict[bytes, bytes] = {}
+        self._ordered: list[bytes] | None = None
+        """All keys, unless something was written since they were sorted."""
         self._flushed: dict[bytes, bytes] = {}
 
     def get(self, key: bytes) -> bytes | None:
@@ -38,10 +40,11 @@ class MemoryStore:
         return [self._entries.get(key) for key in keys]
 
     def scan(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        entries = dict(self._entries)
-        ordered = sorted(entries)
+        if self._ordered is None:
+            self._ordered = sorted(self._entries)
+        ordered = self._ordered
         last = len(ordered) if end is None else bisect_left(ordered, end)
-        return iter([(key, entries[key]) for key in ordered[bisect_left(ordered, start) : last]])
+        return iter([(key, self._entries[key]) for key in ordered[bisect_left(ordered, start) : last]])
 
     def scan_keys(self, start: bytes, end: bytes | None) -> Iterator[bytes]:
         return (key for key, _ in self.scan(start, end))
@@ -51,6 +54,7 @@ class MemoryStore:
 
     def write(self, batch: Batch) -> None:
         assert isinstance(batch, MemoryBatch)
+        self._ordered = None
         for operation, key, value in batch.operations:
             if operation == "put":
                 self._entries[key] = value
@@ -66,6 +70,7 @@ class MemoryStore:
     def crash(self) -> None:
         """Lose everything that was not flushed."""
         self._entries = dict(self._flushed)
+        self._ordered = None
 
     def close(self) -> None:
         self.flush()

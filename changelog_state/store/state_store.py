@@ -6,13 +6,16 @@ every part holds data and images of the same keys; marker and position are only 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from changelog_state.codec.digest import PairDigest
-from changelog_state.codec.kinds import DATA, IMAGE, MARKER, TIMER
+from changelog_state.codec.kinds import DATA, EXPIRY, IMAGE, MARKER, TIMER
 from changelog_state.faults import fault_point
 from changelog_state.store.base import Store, next_prefix
+from changelog_state.store.due_index import index_keys
 from changelog_state.store.images import BatchImages, image_key, image_prefix, pack_images
 from changelog_state.store.meta import META_KEY, StoreMeta
 
@@ -30,6 +33,10 @@ class Chunk:
     """None deletes."""
     images: bytes
     """What they replace, packed (see ``images.py``)."""
+    no_longer_due: Sequence[bytes] = ()
+    """Where what they replace is in the index of what is due (see ``due_index.py``)."""
+    due: Sequence[bytes] = ()
+    """Where they are."""
 
 
 class StateStore:
@@ -56,19 +63,30 @@ class StateStore:
 
     def scan_prefix(self, prefix: bytes, *, before: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Entries whose record key starts with ``prefix``, in order; ``before``: as in ``read_before``."""
-        entries = self.store.scan(prefix, next_prefix(prefix))
+        return self.scan_range(prefix, next_prefix(prefix), before=before)
+
+    def scan_range(self, start: bytes, end: bytes | None, *, before: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Entries of [start, end) in order of their record keys; ``before``: as in ``read_before``."""
+        entries = self.store.scan(start, end)
         if not before or not self._has_images():
             yield from entries
             return
-        merged = {**dict(entries), **self._last_images().below_prefix(prefix)}
-        yield from ((key, value) for key, value in sorted(merged.items()) if value is not None)
+        last = b""
+        # Of two with the same key the image comes first, and counts.
+        ranked = ((key, 0, value) for key, value in self._last_images().between(start, end))
+        for key, _, value in heapq.merge(ranked, ((key, 1, value) for key, value in entries), key=itemgetter(0, 1)):
+            if key != last and value is not None:
+                yield key, value
+            last = key
 
-    def commit(self, chunks: Iterable[Chunk], marker: bytes, meta: StoreMeta) -> None:
+    def commit(
+        self, chunks: Iterable[Chunk], marker: bytes, meta: StoreMeta, schemas: Mapping[bytes, bytes] | None = None
+    ) -> None:
         """Write one batch that the changelog already holds.
 
         1. Each chunk: data, and what it replaces.
-        2. With the last chunk: marker, position, catch-up time; and the images of earlier batches go, which until
-           then belong to the marker that stands.
+        2. With the last chunk: new schemas, marker, position, catch-up time; and the images of earlier batches go,
+           which until then belong to the marker that stands.
         """
         assert meta.images_begin is not None
         batch = self.store.batch()
@@ -80,6 +98,10 @@ class StateStore:
                 batch = self.store.batch()
             first = False
             put, delete = batch.put, batch.delete
+            for key in chunk.no_longer_due:
+                delete(key)
+            for key in chunk.due:
+                put(key, b"")
             for key, value in zip(chunk.keys, chunk.values, strict=True):
                 if value is None:
                     delete(key)
@@ -87,6 +109,8 @@ class StateStore:
                     put(key, value)
             put(image_key(meta.images_begin, chunk.keys[0]), chunk.images)
         batch.delete_range(IMAGE, image_prefix(meta.images_begin))
+        for key, schema in (schemas or {}).items():
+            batch.put(key, schema)
         batch.put(MARKER, marker)
         batch.put(META_KEY, meta.encode())
         self.store.write(batch)
@@ -98,9 +122,11 @@ class StateStore:
         meta: StoreMeta,
         *,
         images_begin: int | None = None,
+        with_due: bool = True,
     ) -> None:
         """Write the latest value per key of a stretch of the changelog, and the position behind it.
 
+        ``with_due``: and where they are in the index of what is due.
         With ``images_begin`` the stretch belongs to the last batch, whose keys ascend: what it replaces is kept.
         Images that are already there stay, since a crash may have left the data newer than the position.
         """
@@ -117,6 +143,8 @@ class StateStore:
                 delete(key)
             else:
                 put(key, value)
+        for key in index_keys(entries.items()) if with_due else ():
+            put(key, b"")
         put(META_KEY, meta.encode())
         self.store.write(batch)
         self._set(entries.get(MARKER, self.marker), meta)
@@ -124,7 +152,7 @@ class StateStore:
     def clear(self, meta: StoreMeta) -> None:
         """Forget all state that the changelog has just been told to forget."""
         batch = self.store.batch()
-        for kind in (DATA, TIMER, IMAGE):
+        for kind in (DATA, TIMER, IMAGE, EXPIRY):
             batch.delete_range(kind, _after_kind(kind))
         batch.delete(MARKER)
         batch.put(META_KEY, meta.encode())
@@ -145,6 +173,10 @@ class StateStore:
         for keys, previous in BatchImages(self.store, begin).chunks():
             digest.update(keys, previous)
         return digest.digest()
+
+    def images(self) -> Iterator[tuple[list[bytes], list[bytes | None]]]:
+        """What the marker's batch has replaced: keys and previous values, in ascending order of the keys."""
+        return self._last_images().chunks() if self._has_images() else iter(())
 
     def _has_images(self) -> bool:
         return self.meta is not None and self.meta.images_begin is not None

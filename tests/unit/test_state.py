@@ -9,13 +9,14 @@ import pytest
 
 from changelog_state.codec.avro import encode_value
 from changelog_state.errors import InvalidKeyError, ValueEncodingError
+from changelog_state.state.context import StateContext
 from changelog_state.state.handle import State
 
 NOW = 1_700_000_000_000
 
 
 def state(**stored: Any) -> State:
-    return State({name: encode_value(value) for name, value in stored.items()}, NOW)
+    return State({name: encode_value(value) for name, value in stored.items()}, StateContext(NOW))
 
 
 def after(given: State, now_ms: int = NOW) -> State:
@@ -26,7 +27,7 @@ def after(given: State, now_ms: int = NOW) -> State:
             del stored[name]
         else:
             stored[name] = value
-    return State(stored, now_ms)
+    return State(stored, StateContext(now_ms))
 
 
 def test_reads_see_own_writes() -> None:
