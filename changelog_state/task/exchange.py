@@ -62,7 +62,7 @@ class Exchange:
         found: list[dict[str, bytes]] = [{} for _ in range(asked)]
         chunk = self._receive()
         names = json.loads(chunk.app_metadata.to_pybytes())
-        rows, name_indexes, values = (column.to_pylist() for column in chunk.data.columns)
+        rows, name_indexes, values = (column.to_pylist() for column in chunk.data.columns[:3])
         if len(names) == 1:
             name = names[0]
             for row, value in zip(rows, values, strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Group", "grouped", "row_maker"]
+__all__ = ["Group", "grouped", "row_maker", "runs", "with_last"]
 
 Row = dict[str, Any]
 Group = tuple[Any, list[Row]]
@@ -24,10 +24,10 @@ def grouped(
     make_rows: Callable[[pa.RecordBatch], list[Row]] | None = None
     held_key: Any = None
     held_rows: list[Row] = []
-    for batch, is_last in _with_last(batch for batch in batches if batch.num_rows):
+    for batch, is_last in with_last(batch for batch in batches if batch.num_rows):
         make_rows = make_rows or row_maker(batch.schema.names)
         rows = make_rows(batch)
-        starts, keys = _runs(batch, key_columns)
+        starts, keys = runs(batch, key_columns)
         groups = [rows[start:end] for start, end in zip(starts, [*starts[1:], len(rows)], strict=True)]
         if held_rows:
             if keys[0] == held_key:
@@ -42,7 +42,7 @@ def grouped(
             yield keys, groups
 
 
-def _with_last(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, bool]]:
+def with_last(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, bool]]:
     """Each batch, and whether it is the last one: small inputs are then one request to the owner, not two."""
     previous: pa.RecordBatch | None = None
     for batch in batches:
@@ -63,7 +63,7 @@ def row_maker(names: list[str]) -> Callable[[pa.RecordBatch], list[Row]]:
     return lambda batch: build([column.to_pylist() for column in batch.columns])
 
 
-def _runs(batch: pa.RecordBatch, key_columns: tuple[str, ...]) -> tuple[list[int], list[Any]]:
+def runs(batch: pa.RecordBatch, key_columns: tuple[str, ...]) -> tuple[list[int], list[Any]]:
     """Where each run of equal keys starts, and the key of each run."""
     columns = [batch.column(name) for name in key_columns]
     changes = None
