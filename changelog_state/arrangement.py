@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,7 +14,7 @@ from changelog_state.codec.keys import KeyCodec
 from changelog_state.errors import ConfigurationError, InvalidKeyError, SourceModeError
 from changelog_state.task.spec import PARTITION_COLUMN
 
-__all__ = ["Arranged", "OrderBy", "arrange", "key_codec"]
+__all__ = ["Arranged", "OrderBy", "arrange", "column_named", "key_codec", "row_order"]
 
 OrderBy: TypeAlias = str | Column | Sequence[str | Column] | None
 _KAFKA_COLUMNS = {"topic": "string", "partition": "int", "offset": "bigint"}
@@ -29,6 +29,11 @@ class Arranged:
     partition_of_task: dict[int, int] | None
     """Source mode: Spark partition → state partition."""
     topic: str | None
+    by_watermark: Callable[[int | None], DataFrame] | None = None
+    """What makes the frame, if it depends on the watermark before the batch."""
+
+    def frame_at(self, watermark_ms: int | None) -> DataFrame:
+        return self.frame if self.by_watermark is None else self.by_watermark(watermark_ms)
 
 
 def key_codec(df: DataFrame, key_columns: Sequence[str]) -> KeyCodec:
@@ -48,8 +53,8 @@ def key_codec(df: DataFrame, key_columns: Sequence[str]) -> KeyCodec:
 def arrange(
     df: DataFrame, key_columns: Sequence[str], partitioning: str, partitions: int, order_by: OrderBy
 ) -> Arranged:
-    keys = [_column(name) for name in key_columns]
-    order = [*keys, *_order(df, order_by)]
+    keys = [column_named(name) for name in key_columns]
+    order = [*keys, *row_order(df, order_by)]
     if partitioning == "hash":
         # NOTE: the null leaves the hash as it is. Without it Spark drops this exchange after a groupBy or join on
         # the same key, and then may put several of its partitions into one task.
@@ -83,14 +88,15 @@ def _arranged(
     return Arranged(frame, columns, partition_of_task, topic)
 
 
-def _order(df: DataFrame, order_by: OrderBy) -> list[Column]:
+def row_order(df: DataFrame, order_by: OrderBy) -> list[Column]:
+    """What the rows of a key are ordered by: what the user says, or else where they are in Kafka."""
     if order_by is None:
-        return [F.col("partition"), F.col("offset")] if _is_kafka(df) else []
+        return [F.col("partition"), F.col("offset"), F.col("topic")] if _is_kafka(df) else []
     wanted = [order_by] if isinstance(order_by, (str, Column)) else list(order_by)
     unknown = [name for name in wanted if isinstance(name, str) and name not in df.columns]
     if unknown:
         raise ConfigurationError(f"order_by columns {unknown} are not in the DataFrame, which has {df.columns}")
-    return [_column(name) if isinstance(name, str) else name for name in wanted]
+    return [column_named(name) if isinstance(name, str) else name for name in wanted]
 
 
 def _is_kafka(df: DataFrame) -> bool:
@@ -98,5 +104,5 @@ def _is_kafka(df: DataFrame) -> bool:
     return all(types.get(name) == kind for name, kind in _KAFKA_COLUMNS.items())
 
 
-def _column(name: str) -> Column:
+def column_named(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")

@@ -7,11 +7,13 @@
     │   ├── ChangelogMismatchError  the topic or its metadata is not what this store needs
     │   ├── StateDirectoryError     the state directory cannot be used
     │   ├── AgentRefusedError       agent and caller do not trust each other: token or certificates
+    │   ├── OutputTopicError        the topic that output rows go to is missing, or does not take them
+    │   ├── SchemaEvolutionError    stored values cannot be read with the schema that is now declared
     │   └── SourceModeError         partitioning="source" cannot be proven for this DataFrame
     ├── InvalidInputError           the rows, keys, values or outputs do not fit
     │   ├── InvalidKeyError         a key is null, missing or of a type that cannot be a key
     │   ├── ValueEncodingError      a state value cannot be written as Avro, or is too large
-    │   ├── OutputSchemaError       an output row does not fit the declared schema
+    │   ├── OutputSchemaError       an output row does not fit the declared schema, or its topic
     │   └── FunctionError           the user's function raised or cannot be shipped
     ├── BatchRefusedError           this batch must not run against this state
     │   ├── CheckpointRolledBackError   the state is ahead of the checkpoint
@@ -56,10 +58,12 @@ __all__ = [
     "NewQueryError",
     "OffsetsChangedError",
     "OutputSchemaError",
+    "OutputTopicError",
     "PartitionPoisonedError",
     "PartitioningError",
     "ReplayImpossibleError",
     "RestoreTimeoutError",
+    "SchemaEvolutionError",
     "SourceModeError",
     "StaleClaimError",
     "StaleEpochError",
@@ -95,6 +99,14 @@ class AgentRefusedError(ConfigurationError):
     """An agent does not accept this process's token, or its certificate is not accepted here."""
 
 
+class OutputTopicError(ConfigurationError):
+    """The topic that output rows go to does not exist, or does not take them. Nothing of the batch was written."""
+
+
+class SchemaEvolutionError(ConfigurationError):
+    """Values in the store cannot be read with the schema that is now declared. No event has been processed."""
+
+
 class SourceModeError(ConfigurationError):
     """``partitioning="source"`` cannot be proven for this DataFrame."""
 
@@ -112,7 +124,7 @@ class ValueEncodingError(InvalidInputError):
 
 
 class OutputSchemaError(InvalidInputError):
-    """An output row does not fit the declared schema."""
+    """An output row does not fit the declared schema, or the topic that it goes to."""
 
 
 class FunctionError(InvalidInputError):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any
 
 from changelog_state.agent.client import AgentClient
@@ -16,13 +17,17 @@ from changelog_state.changelog.reader import ChangelogReader
 from changelog_state.changelog.record import StoreIdentity
 from changelog_state.changelog.topic import lookup_topic
 from changelog_state.cluster_status import partition_status, table_statuses
-from changelog_state.codec.keys import KeyCodec, record_key, split_record_key
+from changelog_state.codec.entries import is_header, name_suffix
+from changelog_state.codec.keys import KeyCodec, record_key
 from changelog_state.codec.kinds import DATA
-from changelog_state.codec.partitioner import partition_of
+from changelog_state.codec.partitioner import is_certain, partition_of
 from changelog_state.config import StoreConfig, TableConfig
 from changelog_state.errors import BatchRunningError, ConfigurationError, InvalidKeyError, SourceModeError
 from changelog_state.routes import Routes
-from changelog_state.state.ttl import ABSENT, decode_visible
+from changelog_state.state.context import StateContext
+from changelog_state.state.outside import values_of
+from changelog_state.state.ttl import ABSENT
+from changelog_state.state.variables import Variable
 from changelog_state.store.base import next_prefix
 from restore.replica_lag import LagLimits
 
@@ -44,33 +49,27 @@ class Reading:
 
 def recorded_identity(config: StoreConfig) -> StoreIdentity | None:
     """What the store was made as; None if it was never written."""
-    if lookup_topic(config) is None:
-        return None
-    epoch = read_control(config).epoch
-    if epoch is None:
-        return None
-    identity = StoreIdentity.from_fields(vars(epoch))
-    wanted = StoreIdentity.of(config, identity.partitioner, identity.key_types)
-    verify_identity(config, identity, wanted)
-    return identity
+    recorded = _recorded(config)
+    return None if recorded is None else recorded.identity
 
 
 class StateReader:
-    def __init__(self, config: StoreConfig, routes: Routes) -> None:
+    def __init__(self, config: StoreConfig, routes: Routes, variables: Mapping[str, Variable] | None = None) -> None:
         self._config = config
         self._routes = routes
+        self._variables = variables or {}
 
     def identity(self) -> StoreIdentity | None:
         return recorded_identity(self._config)
 
     def read(self, key: Any, name: str, default: Any, *, stale_ok: bool) -> Reading:
-        identity = self.identity()
+        recorded = _recorded(self._config)
         lag: dict[str, Any] = {"lag_records": 0, "lag_seconds": 0.0}
         replica, value = False, ABSENT
-        if identity is not None:
-            codec = KeyCodec(tuple(identity.key_types))
+        if recorded is not None:
+            codec = KeyCodec(tuple(recorded.identity.key_types))
             wanted = record_key(DATA, codec.encode(key), name)
-            for partition in self._places(identity, codec, key):
+            for partition in self._places(recorded.identity, codec, key):
                 [found], lag = self._routes.ask(
                     partition,
                     lambda agent, partition=partition: agent.read_with_lag(  # type: ignore[misc]
@@ -79,20 +78,35 @@ class StateReader:
                     stale_ok=stale_ok,
                 )
                 replica = lag["phase"] != "ACTIVE"
-                value = decode_visible(found, _now_ms())
+                value = self._value(recorded, partition, name, wanted, found, stale_ok)
                 if value is not ABSENT:
                     break
         return Reading(default if value is ABSENT else value, replica, lag["lag_records"], lag["lag_seconds"])
 
+    def _value(
+        self, recorded: _Recorded, partition: int, name: str, wanted: bytes, found: bytes | None, stale_ok: bool
+    ) -> Any:
+        context = self._context(recorded, partition, stale_ok)
+        visible = None if found is None else context.visible(found)
+        if found is None or visible is None:
+            return ABSENT
+        entries: list[tuple[bytes, bytes]] = [(b"", found)]
+        if is_header(visible) is not None:
+            stored = self._entries(partition, wanted + b"\0", wanted + b"\1", stale_ok)
+            entries += [(entry[len(wanted) :], data) for entry, data in stored]
+        suffix = name_suffix(name)
+        return values_of(context, ((suffix + rest, data) for rest, data in entries)).get(name, ABSENT)
+
     def get_all(self, key: Any, *, stale_ok: bool = False) -> dict[str, Any]:
-        identity = self.identity()
-        if identity is None:
+        recorded = _recorded(self._config)
+        if recorded is None:
             return {}
-        codec = KeyCodec(tuple(identity.key_types))
+        codec = KeyCodec(tuple(recorded.identity.key_types))
         prefix = DATA + codec.encode(key)
-        for partition in self._places(identity, codec, key):
+        for partition in self._places(recorded.identity, codec, key):
             entries = self._entries(partition, prefix, next_prefix(prefix), stale_ok)
-            found = _visible(codec, entries)
+            context = self._context(recorded, partition, stale_ok)
+            found = values_of(context, ((entry[len(prefix) :], data) for entry, data in entries))
             if found:
                 return found
         return {}
@@ -111,10 +125,10 @@ class StateReader:
             raise InvalidKeyError("scan takes a prefix, or start and end, not both")
         if limit is not None and limit < 0:
             raise ConfigurationError(f"limit is {limit}; give a number of keys, or None for all")
-        identity = self.identity()
-        if identity is None:
+        recorded = _recorded(self._config)
+        if recorded is None:
             return iter(())
-        codec = KeyCodec(tuple(identity.key_types))
+        codec = KeyCodec(tuple(recorded.identity.key_types))
         if prefix is not None:
             lower = DATA + codec.prefix(prefix)
             upper = next_prefix(lower)
@@ -122,17 +136,36 @@ class StateReader:
             lower = DATA if start is None else DATA + codec.bound(start)
             upper = next_prefix(DATA) if end is None else DATA + codec.bound(end)
         chosen = range(self._config.partitions) if partitions is None else partitions
-        return islice(self._scan(codec, lower, upper, chosen, stale_ok), limit)
+        return islice(self._scan(recorded, codec, lower, upper, chosen, stale_ok), limit)
 
     def _scan(
-        self, codec: KeyCodec, lower: bytes, upper: bytes | None, partitions: Sequence[int], stale_ok: bool
+        self,
+        recorded: _Recorded,
+        codec: KeyCodec,
+        lower: bytes,
+        upper: bytes | None,
+        partitions: Sequence[int],
+        stale_ok: bool,
     ) -> Iterator[tuple[Any, dict[str, Any]]]:
-        streams = [self._entries(partition, lower, upper, stale_ok) for partition in partitions]
-        merged = heapq.merge(*streams)
-        for key, entries in groupby(merged, key=lambda entry: split_record_key(codec, entry[0])[1]):
-            found = _visible(codec, entries)
-            if found:
-                yield key, found
+        def values(partition: int) -> Iterator[tuple[bytes, dict[str, Any]]]:
+            context = self._context(recorded, partition, stale_ok)
+            entries = self._entries(partition, lower, upper, stale_ok)
+            records = ((_split(codec, entry), data) for entry, data in entries)
+            for key, group in groupby(records, key=lambda record: record[0][0]):
+                found = values_of(context, ((suffix, data) for (_, suffix), data in group))
+                if found:
+                    yield key, found
+
+        for key, found in heapq.merge(*map(values, partitions), key=itemgetter(0)):
+            yield codec.decode(key)[0], found
+
+    def _context(self, recorded: _Recorded, partition: int, stale_ok: bool) -> StateContext:
+        """Time as it is now."""
+        now_ms = int(time.time() * 1000)
+        reads = _AgentReads(self._config, self._routes, partition, stale_ok)
+        return StateContext(
+            now_ms, recorded.watermark_ms, variables=self._variables, generations=recorded.generations, reads=reads
+        )
 
     def status(self, limits: LagLimits, tables: Mapping[str, TableConfig] | None = None) -> dict[str, Any]:
         answering = self._routes.look()
@@ -173,7 +206,7 @@ class StateReader:
         """Where the key is. In source mode the topic's producers decide: Java's way first, then anywhere."""
         first = partition_of(identity.partitioner, key, codec, identity.partitions)
         yield first
-        if identity.partitioner == "kafka":
+        if not is_certain(identity.partitioner):
             yield from (other for other in range(identity.partitions) if other != first)
 
     def _entries(
@@ -199,15 +232,53 @@ class StateReader:
         return found
 
 
-def _visible(codec: KeyCodec, entries: Any) -> dict[str, Any]:
-    now_ms = _now_ms()
-    found = {}
-    for entry_key, data in entries:
-        value = decode_visible(data, now_ms)
-        if value is not ABSENT:
-            found[split_record_key(codec, entry_key)[2]] = value
-    return found
+@dataclass(frozen=True)
+class _Recorded:
+    """What the control topic tells readers."""
+
+    identity: StoreIdentity
+    watermark_ms: int | None
+    generations: Mapping[str, Mapping[bytes, str]]
 
 
-def _now_ms() -> int:
-    return int(time.time() * 1000)
+def _recorded(config: StoreConfig) -> _Recorded | None:
+    if lookup_topic(config) is None:
+        return None
+    control = read_control(config)
+    if control.epoch is None:
+        return None
+    identity = StoreIdentity.from_fields(vars(control.epoch))
+    wanted = StoreIdentity.of(config, identity.partitioner, identity.key_types)
+    verify_identity(config, identity, wanted)
+    watermark_ms = None if control.batch is None else control.batch.watermark_after_ms
+    return _Recorded(identity, watermark_ms, control.variables.writer_schemas())
+
+
+@dataclass(frozen=True)
+class _AgentReads:
+    """A partition's records, from whoever has it."""
+
+    config: StoreConfig
+    routes: Routes
+    partition: int
+    stale_ok: bool
+
+    def read(self, record_keys: list[bytes]) -> list[bytes | None]:
+        return self.routes.ask(
+            self.partition,
+            lambda agent: agent.read_with_lag(self.config, self.partition, record_keys, stale_ok=self.stale_ok)[0],
+            stale_ok=self.stale_ok,
+        )
+
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        return self.routes.ask(
+            self.partition,
+            lambda agent: agent.scan(self.config, self.partition, start, end, limit, stale_ok=self.stale_ok),
+            stale_ok=self.stale_ok,
+        )
+
+
+def _split(codec: KeyCodec, entry: bytes) -> tuple[bytes, bytes]:
+    """Encoded key and suffix of a record key."""
+    _, end = codec.decode(entry, 1)
+    return entry[1:end], entry[end:]

@@ -9,11 +9,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from changelog_state.batches.aggregates import AggregateBatches
+from changelog_state.batches.functions import FunctionBatches
+from changelog_state.batches.joins import JoinBatches
+from changelog_state.batches.processors import ProcessorBatches
+from changelog_state.calls import Call, Lateness
 from changelog_state.changelog.record import StoreIdentity
 from changelog_state.changelog.topic import Topic, ensure_topics, lookup_topic
-from changelog_state.config import DEFAULT_RESTORE_MEMORY_MB, StoreConfig, default_state_dir
+from changelog_state.codec.keys import KeyCodec
+from changelog_state.config import DEFAULT_RESTORE_MEMORY_MB, default_state_dir
+from changelog_state.durations import Duration
 from changelog_state.errors import (
     BatchAlreadyAppliedError,
     BatchRunningError,
@@ -23,10 +30,16 @@ from changelog_state.errors import (
     SourceModeError,
     UnavailableError,
 )
+from changelog_state.faults import fault_point
 from changelog_state.fleet import Fleet
+from changelog_state.kafka_output import OutputTopics, planned
+from changelog_state.metrics import BatchSummary, Metrics
 from changelog_state.reading import Reading, StateReader, recorded_identity
 from changelog_state.routes import Routes
 from changelog_state.service_tables import ServiceTables
+from changelog_state.settings import ServiceSettings
+from changelog_state.state.ttl import Ttl
+from changelog_state.state.variables import Variable, declared_types
 from changelog_state.tables.table import GlobalTable
 from restore.coordinator import Coordinator
 from restore.gate import NewQueryPolicy, UnreplayablePolicy
@@ -35,21 +48,23 @@ from restore.replica_lag import LagLimits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
-    from changelog_state.arrangement import OrderBy
+    from changelog_state.task.program import Program
 
 __all__ = ["StateService"]
 
 logger = logging.getLogger(__name__)
 
-_PARTITIONERS = {"hash": "spark", "source": "kafka"}
 _OUTSIDE_A_QUERY = "no-query"
 
 
-class StateService:
+class StateService(FunctionBatches, AggregateBatches, JoinBatches, ProcessorBatches):
     """Keyed state of one store. Can be made at module level; pickles as its settings only.
 
+    ``state``: declarations (``Value``, ``List``, ``Map``) of what functions reach as attributes of their state.
+    ``ttl``: how long values live for which nothing else is said: a duration, or a ``Ttl``.
+    ``migration``: values that were written with an earlier schema of a variable are written anew when they are next
+    touched ("lazy"), or all of them by the first batch ("eager").
     ``on_new_query``: what to do when the state belongs to another query, usually because the checkpoint was
     deleted: ``"refuse"``, ``"continue"`` with the state as it is, or ``"clear"`` it.
     ``on_unreplayable``: what to do when a batch must be replayed on a rebuilt store and compaction has removed
@@ -75,6 +90,9 @@ class StateService:
         topic: Mapping[str, Any] | None = None,
         agents: str = "auto",
         *,
+        state: Sequence[Variable] = (),
+        ttl: Duration | Ttl | None = None,
+        migration: Literal["lazy", "eager"] = "lazy",
         on_new_query: NewQueryPolicy = "refuse",
         on_unreplayable: UnreplayablePolicy = "refuse",
         restore_timeout_seconds: float = 1800.0,
@@ -85,40 +103,35 @@ class StateService:
         replica_lag_records: int = 100_000,
         global_tables: Sequence[GlobalTable] = (),
     ) -> None:
-        self._settings: dict[str, Any] = {
-            "application": application,
-            "store": store,
-            "bootstrap_servers": bootstrap_servers,
-            "partitions": partitions,
-            "state_dir": None if state_dir is None else str(state_dir),
-            "standby_replicas": standby_replicas,
-            "kafka": dict(kafka or {}),
-            "topic": dict(topic or {}),
-            "agents": agents,
-            "on_new_query": on_new_query,
-            "on_unreplayable": on_unreplayable,
-            "restore_timeout_seconds": restore_timeout_seconds,
-            "restore_memory_mb": restore_memory_mb,
-            "show_progress": show_progress,
-            "replica_lag_seconds": replica_lag_seconds,
-            "replica_lag_records": replica_lag_records,
-            "global_tables": tuple(global_tables),
-        }
-        self._config = StoreConfig(
-            application, store, bootstrap_servers, partitions, dict(kafka or {}), dict(topic or {})
+        given = ServiceSettings(
+            application=application,
+            store=store,
+            bootstrap_servers=bootstrap_servers,
+            partitions=partitions,
+            state_dir=None if state_dir is None else str(state_dir),
+            standby_replicas=standby_replicas,
+            kafka=dict(kafka or {}),
+            topic=dict(topic or {}),
+            agents=agents,
+            state=tuple(state),
+            ttl=ttl,
+            migration=migration,
+            on_new_query=on_new_query,
+            on_unreplayable=on_unreplayable,
+            restore_timeout_seconds=restore_timeout_seconds,
+            restore_memory_mb=restore_memory_mb,
+            show_progress=show_progress,
+            replica_lag_seconds=replica_lag_seconds,
+            replica_lag_records=replica_lag_records,
+            global_tables=tuple(global_tables),
         )
-        _check_choice("agents", agents, ("auto", "external"))
-        _check_choice("on_new_query", on_new_query, ("refuse", "continue", "clear"))
-        _check_choice("on_unreplayable", on_unreplayable, ("refuse", "skip"))
-        if isinstance(restore_memory_mb, bool) or not isinstance(restore_memory_mb, int) or restore_memory_mb < 1:
-            raise ConfigurationError(f"restore_memory_mb is {restore_memory_mb!r}; give a whole number of at least 1")
+        self._settings = given
+        self._config = given.config
         if restore_listener is not None and not isinstance(restore_listener, RestoreListener):
             raise ConfigurationError(
                 f"restore_listener is {restore_listener!r}; give an instance of a subclass of RestoreListener"
             )
         self._restore_listener = restore_listener
-        if isinstance(standby_replicas, bool) or not isinstance(standby_replicas, int) or standby_replicas < 0:
-            raise ConfigurationError(f"standby_replicas is {standby_replicas!r}; give a whole number, 0 for none")
         self._fleet = Fleet(
             self._config,
             None if state_dir is None else Path(state_dir),
@@ -131,57 +144,55 @@ class StateService:
         self._coordinator: Coordinator | None = None
         self._topic: Topic | None = None
         self._executor: ThreadPoolExecutor | None = None
+        self._declared: dict[str, tuple[str, str | None]] = {}
         self._applied: tuple[str, str, int] | None = None
-        self._result: DataFrame | None = None
+        self._rewritten = False
+        self._results: tuple[DataFrame, ...] = ()
+        self._metrics = Metrics()
         self._source_topic: str | None = None
+        self._output_topics = OutputTopics(self._config)
 
     def __reduce__(self) -> tuple[Callable[..., StateService], tuple[dict[str, Any]]]:
-        return _from_settings, (self._settings,)
+        return _from_settings, (self._settings.as_given(),)
 
     def __repr__(self) -> str:
         return f"StateService({self._config.name!r} on {self._config.bootstrap_servers!r})"
 
     # -- inside foreachBatch -----------------------------------------------------------------------------
 
-    def apply(
-        self,
-        df: DataFrame,
-        batch_id: int,
-        func: Callable[..., Any],
-        *,
-        key: str | Sequence[str],
-        schema: str | StructType,
-        partitioning: str = "hash",
-        order_by: OrderBy = None,
-        timeout: float | None = None,
-        query_id: str | None = None,
-    ) -> DataFrame:
-        """Run ``func(key, rows, state)`` once per key, and change the state exactly once.
-
-        The change has happened when this returns. The result can be used any number of times until the next
-        batch; ``timeout`` bounds the wait for partitions that must be restored first, in seconds.
-        """
+    def _run(self, call: Call, program: Program, lateness: Lateness | None = None) -> tuple[DataFrame, BatchSummary]:
+        """What all kinds of batches have in common: one program, run once over the call's rows."""
         from changelog_state import spark_bridge
-        from changelog_state.arrangement import arrange, key_codec
-        from changelog_state.batch_run import BatchRun, output_schema, pickled
+        from changelog_state.arrangement import key_codec
+        from changelog_state.batch_run import BatchRun, Work, output_schema
+        from changelog_state.task.program import pickled
 
-        if isinstance(batch_id, bool) or not isinstance(batch_id, int) or batch_id < 0:
-            raise InvalidInputError(f"batch_id is {batch_id!r}; pass on what foreachBatch gave you")
-        _check_choice("partitioning", partitioning, tuple(_PARTITIONERS))
-        key_columns = (key,) if isinstance(key, str) else tuple(key)
-        codec = key_codec(df, key_columns)
-        wanted_schema = output_schema(schema)
-        function = pickled(func)
+        lateness = lateness or Lateness()
+        df, batch_id = call.df, call.batch_id
+        codec = KeyCodec((*key_codec(df, call.key_columns).types, *call.more_key_types))
+        lateness.check(df)
+        work = Work(
+            pickled(program),
+            output_schema(call.schema, call.more_fields),
+            self._settings.variables if call.variables is None else call.variables,
+            self._settings.lifetime if call.variables is None else None,
+            call.event_time(lateness),
+            lateness.delay_ms,
+            call.watermark_ms,
+        )
+        if self._settings.migration == "eager" and not self._rewritten:
+            work = replace(work, rewrite=True)
+        if call.output_topic is not None:
+            work = replace(work, output_topic=planned(call.output_topic, call.schema, call.key_columns, self._config))
         if not self._lock.acquire(blocking=False):
             raise BatchRunningError(
                 f"store {self._config.name} is in use by another call of apply() or clear(); one at a time"
             )
         try:
             spark_bridge.use_drivers_python(df)
-            partitions = self._config.partitions
-            arranging = self._aside().submit(arrange, df, key_columns, partitioning, partitions, order_by)
+            arranging = self._aside().submit(call.arranged, self._config.partitions)
             context = spark_bridge.query_context(df)
-            query = query_id or context.query_id or _OUTSIDE_A_QUERY
+            query = call.query_id or context.query_id or _OUTSIDE_A_QUERY
             applied = (query, context.run_id or "", batch_id)
             if context.run_id is not None and applied == self._applied:
                 raise BatchAlreadyAppliedError(
@@ -191,9 +202,12 @@ class StateService:
             arranged = arranging.result()
             if arranged.topic is not None:
                 self._check_source(arranged.topic)
-            identity = StoreIdentity.of(self._config, _PARTITIONERS[partitioning], codec.describe())
-            coordinator = self._reigning(identity, spark_bridge.spark_of(df))
+            identity = StoreIdentity.of(self._config, call.partitioner, codec.describe())
+            coordinator = self._reigning(identity, spark_bridge.spark_of(df), call.declares)
             assert self._topic is not None
+            if work.output_topic is not None:
+                fitted = self._output_topics.fitted(work.output_topic, self._topic)
+                work = replace(work, output_topic=fitted)
             run = BatchRun(
                 config=self._config,
                 coordinator=coordinator,
@@ -201,28 +215,42 @@ class StateService:
                 query=query,
                 batch=batch_id,
                 offsets_hash=context.offsets_hash,
-                function=function,
-                key_columns=key_columns,
-                schema=wanted_schema,
+                work=work,
+                key_columns=call.key_columns,
                 largest_record_bytes=self._topic.largest_record_bytes,
-                on_new_query=self._settings["on_new_query"],
-                on_unreplayable=self._settings["on_unreplayable"],
-                timeout_seconds=timeout,
+                on_new_query=call.on_new_query or self._settings.on_new_query,
+                on_unreplayable=self._settings.on_unreplayable,
+                timeout_seconds=call.timeout,
                 aside=self._aside(),
                 tables=self._tables.requests,
             )
             try:
-                result = run.run(self._keep)
+                outcome = run.run()
             except InvalidInputError:
                 raise
             except BaseException:
                 # What is known of agents and epoch may be stale: the next batch starts by asking.
                 self._abdicate()
+                self._output_topics.forget()
                 raise
+            self._keep(outcome.materialized)
+            fault_point("driver.before_return")
             self._applied = applied
-            return result
+            self._rewritten = True
+            summary = BatchSummary.of(outcome.record, outcome.tickets)
+            self._metrics.note(summary)
+            return outcome.rows, summary
         finally:
             self._lock.release()
+
+    @property
+    def last_batch(self) -> BatchSummary | None:
+        """What the last batch of this process was and did: its time, watermark, late rows, timers."""
+        return self._metrics.last
+
+    def metrics(self) -> dict[str, int]:
+        """Rows, late rows, timers, expired values and changes of all batches of this process so far."""
+        return self._metrics.totals()
 
     def _aside(self) -> Executor:
         """One thread that stays: Spark's driver keeps a connection to the JVM for each."""
@@ -241,16 +269,16 @@ class StateService:
                 "use one store per topic, or partitioning='hash'"
             )
 
-    def _keep(self, result: DataFrame) -> None:
+    def _keep(self, results: Sequence[DataFrame]) -> None:
         """Hold on to this batch's rows; those of the previous one are freed, and nobody needs to wait for it."""
-        previous, self._result = self._result, result
-        if previous is not None:
-            self._aside().submit(_free, previous)
+        previous, self._results = self._results, tuple(results)
+        for result in previous:
+            self._aside().submit(_free, result)
 
-    def _free_result(self) -> None:
-        if self._result is not None:
-            _free(self._result)
-            self._result = None
+    def _free_results(self) -> None:
+        for result in self._results:
+            _free(result)
+        self._results = ()
 
     # -- reads -------------------------------------------------------------------------------------------
 
@@ -293,10 +321,10 @@ class StateService:
         return reader.status(self._lag_limits(), self._tables.configs)
 
     def _reader(self) -> StateReader:
-        return StateReader(self._config, self._routes)
+        return StateReader(self._config, self._routes, self._settings.variables)
 
     def _lag_limits(self) -> LagLimits:
-        limits = LagLimits(self._settings["replica_lag_seconds"], self._settings["replica_lag_records"])
+        limits = LagLimits(self._settings.replica_lag_seconds, self._settings.replica_lag_records)
         topic = self._topic or lookup_topic(self._config)
         return limits if topic is None else replace(limits, delete_retention_ms=topic.delete_retention_ms)
 
@@ -325,7 +353,7 @@ class StateService:
     def close(self) -> None:
         """Free what is held; stop the agent if this service started it."""
         with self._lock:
-            self._free_result()
+            self._free_results()
             self._say_farewell()
             self._abdicate()
             if self._executor is not None:
@@ -341,9 +369,20 @@ class StateService:
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    def _reigning(self, identity: StoreIdentity, spark: SparkSession | None = None) -> Coordinator:
-        """The coordinator of this driver; taking the epoch the first time."""
-        if self._coordinator is not None and self._coordinator.identity != identity:
+    def _reigning(
+        self,
+        identity: StoreIdentity,
+        spark: SparkSession | None = None,
+        declares: Mapping[str, Variable] | None = None,
+    ) -> Coordinator:
+        """The coordinator of this driver; taking the epoch the first time.
+
+        ``declares``: variables beside those of the settings. All have to agree with what the store has before the
+        epoch is taken.
+        """
+        declared = declared_types({**self._settings.variables, **(declares or {})})
+        is_new = any(self._declared.get(each.name) != each.recorded for each in declared)
+        if self._coordinator is not None and (self._coordinator.identity != identity or is_new):
             self._abdicate()
         if self._coordinator is None:
             self._topic = ensure_topics(self._config)
@@ -351,15 +390,17 @@ class StateService:
                 self._config,
                 identity,
                 lambda: self._fleet.needed(spark),
-                self._settings["restore_timeout_seconds"],
-                standby_replicas=self._settings["standby_replicas"],
+                self._settings.restore_timeout_seconds,
+                standby_replicas=self._settings.standby_replicas,
                 lag_limits=self._lag_limits(),
                 discover=self._fleet.known,
-                restore_memory_mb=self._settings["restore_memory_mb"],
+                restore_memory_mb=self._settings.restore_memory_mb,
                 listener=self._restore_listener,
-                show_progress=self._settings["show_progress"],
+                show_progress=self._settings.show_progress,
                 tables=tuple(self._tables.configs.values()),
+                declared=declared,
             )
+            self._declared = {each.name: each.recorded for each in declared}
         return self._coordinator
 
     def _say_farewell(self) -> None:
@@ -385,8 +426,3 @@ def _free(result: DataFrame) -> None:
     # The session may be gone already, and its cache with it.
     with contextlib.suppress(Py4JError, ConnectionError):
         result.unpersist()
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ConfigurationError(f"{name} is {value!r}; use one of {', '.join(map(repr, choices))}")

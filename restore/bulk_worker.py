@@ -22,6 +22,7 @@ from changelog_state.codec.kinds import MARKER
 from changelog_state.config import log_from_json
 from changelog_state.errors import ChangelogStateError, StoreError
 from changelog_state.faults import fault_point
+from changelog_state.store.due_index import index_keys
 from changelog_state.store.meta import META_KEY, StoreMeta
 from changelog_state.store.rocksdb import RocksMemory
 
@@ -77,6 +78,8 @@ def build_parts(job: dict[str, Any], emit: Callable[..., None]) -> None:
         nonlocal entries, used, number
         stored = StoreMeta(**meta, position=behind, marker_offset=marker_offset if entries.get(MARKER) else None)
         entries[META_KEY] = stored.encode()
+        if config.keeps_images:
+            entries |= dict.fromkeys(index_keys(entries.items()), b"")
         path = Path(job["directory"]) / f"{start:020d}-{number:06d}.sst"
         _write_file(options, path, entries)
         fault_point("bulk.part_written")

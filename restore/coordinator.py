@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from changelog_state.changelog.control import ControlLog
@@ -19,6 +19,7 @@ from changelog_state.errors import (
 )
 from changelog_state.faults import fault_point
 from changelog_state.requests import RequestHeader
+from changelog_state.schemas.declarations import Declared
 from restore.agent_watch import AgentWatch
 from restore.assignment import assign
 from restore.claim_failures import ClaimFailures, has_failed, worth_retrying
@@ -63,6 +64,10 @@ class Ticket:
     stage_id: str | None
     digest: str
     records: int
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    """What else the task has to tell."""
+    outputs: int = 0
+    """Records for the output topic."""
 
 
 class _Absence:
@@ -109,6 +114,7 @@ class Coordinator:
         listener: RestoreListener | None = None,
         show_progress: bool = False,
         tables: Sequence[TableConfig] = (),
+        declared: Sequence[Declared] = (),
     ) -> None:
         self._config = config
         self.identity = identity
@@ -119,7 +125,7 @@ class Coordinator:
         self._agent_patience_seconds = agent_patience_seconds
         self._listener = listener or RestoreListener()
         self._show_progress = show_progress
-        self.control = ControlLog(config, identity)
+        self.control = ControlLog(config, identity, declared)
         self._owners: dict[int, str] = {}
         self._claims: dict[int, int] = {}
         """The highest claim seen of each partition: whoever holds a lower one was replaced."""
@@ -349,7 +355,7 @@ class Coordinator:
         An owner that is gone took its staged work along, so the batch runs again. Those that have committed
         answer that run as a replay.
         """
-        wanted = [ticket for ticket in tickets if ticket.records or ticket.partition in replayed]
+        wanted = [ticket for ticket in tickets if ticket.records or ticket.outputs or ticket.partition in replayed]
 
         def one(agent: Agent, ticket: Ticket) -> dict[str, Any]:
             fault_point("driver.commit_one")

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from changelog_state.codec.kinds import DATA
+from changelog_state.codec.plain import plain
 from changelog_state.store.offline import offline_view
-from restore.entries import decode_entry
+from restore.entries import decode_entry, schemas_in
 from restore.inspection import codec_of
 
 __all__ = ["Format", "export"]
@@ -29,6 +30,7 @@ _SCHEMA = pa.schema(
         ("name", pa.string()),
         ("value", pa.string()),
         ("expires_ms", pa.int64()),
+        ("entry", pa.string()),
     ]
 )
 _ROW_GROUP = 10_000
@@ -76,7 +78,7 @@ def _rows(paths: Mapping[int, Path]) -> Iterator[dict[str, Any]]:
             if state is None or codec is None:
                 continue
             for record_key, data in state.scan_prefix(DATA):
-                entry = decode_entry(codec, record_key, data)
+                entry = decode_entry(codec, record_key, data, schemas_in(state.store))
                 yield {"partition": partition, **vars(entry)}
 
 
@@ -84,7 +86,7 @@ def _write_text(rows: Iterator[dict[str, Any]], file_format: Format, stream: Tex
     if file_format is Format.JSON:
         stream.write("[")
         for number, row in enumerate(rows):
-            stream.write((",\n" if number else "\n") + json.dumps(row, default=_hex))
+            stream.write((",\n" if number else "\n") + json.dumps(row, default=plain))
         stream.write("\n]\n")
         return
     writer = csv.DictWriter(stream, _SCHEMA.names)
@@ -104,14 +106,9 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     if isinstance(key, bytes):
         key = key.hex()
     elif not isinstance(key, str):
-        key = json.dumps(key, default=_hex)
-    return row | {"key": key, "value": json.dumps(row["value"], default=_hex)}
-
-
-def _hex(value: Any) -> str:
-    if isinstance(value, (bytes, bytearray)):
-        return value.hex()
-    raise TypeError(f"not JSON: {type(value).__name__}")
+        key = json.dumps(key, default=plain)
+    entry = None if row["entry"] is None else json.dumps(row["entry"], default=plain)
+    return row | {"key": key, "value": json.dumps(row["value"], default=plain), "entry": entry}
 
 
 @contextmanager

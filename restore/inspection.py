@@ -19,7 +19,7 @@ from changelog_state.store.base import Store
 from changelog_state.store.directory import size_of
 from changelog_state.store.offline import offline_view
 from changelog_state.store.state_store import StateStore
-from restore.entries import LOGGED_KINDS, Entry, decode_entry, decode_record
+from restore.entries import LOGGED_KINDS, Entry, SchemaOf, decode_entry, decode_record, schemas_in
 
 __all__ = ["StoreView", "codec_of", "entries_of_key", "inspect_partition"]
 
@@ -82,7 +82,8 @@ def entries_of_key(path: Path, types: list[str], key: Any) -> list[Entry]:
     with offline_view(path) as state:
         if state is None:
             return []
-        return [decode_entry(codec, found, data) for found, data in state.scan_prefix(prefix)]
+        schemas = schemas_in(state.store)
+        return [decode_entry(codec, found, data, schemas) for found, data in state.scan_prefix(prefix)]
 
 
 def _describe(state: StateStore, view: StoreView) -> None:
@@ -123,9 +124,11 @@ def _count(store: Store, view: StoreView, sample: int) -> None:
         elif (place := dice.randrange(counts[name])) < sample:
             chosen[place] = key, data
     view.counts = dict(counts)
-    view.sample = list(_decoded(codec, sorted(chosen)))
+    view.sample = list(_decoded(codec, sorted(chosen), schemas_in(store)))
 
 
-def _decoded(codec: KeyCodec | None, chosen: list[tuple[bytes, bytes]]) -> Iterator[dict[str, Any]]:
+def _decoded(
+    codec: KeyCodec | None, chosen: list[tuple[bytes, bytes]], schemas: SchemaOf
+) -> Iterator[dict[str, Any]]:
     for key, data in chosen:
-        yield {"expires_ms": None} | decode_record(codec, key, data)
+        yield {"expires_ms": None} | decode_record(codec, key, data, schemas)

@@ -191,5 +191,5 @@ def _apply(
     if MARKER in entries:
         offset = next(message.offset() for message in reversed(stretch) if message.key() == MARKER)
         meta = replace(meta, marker_offset=offset if entries[MARKER] is not None else None)
-    state.replay(entries, meta, images_begin=begin)
+    state.replay(entries, meta, images_begin=begin, with_due=config.keeps_images)
     return meta

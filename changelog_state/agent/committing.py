@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from changelog_state.agent.staging import StagedWork
 from changelog_state.changelog.record import Marker
-from changelog_state.changelog.writer import ChangelogWriter
-from changelog_state.codec.kinds import DATA, MARKER, TIMER
+from changelog_state.changelog.writer import Records, TransactionWriter
+from changelog_state.codec.kinds import DATA, MARKER, SCHEMA, TIMER
 from changelog_state.errors import PartitionPoisonedError
 from changelog_state.faults import fault_point
 from changelog_state.requests import RequestHeader
@@ -24,10 +25,11 @@ _CLEAR_CHUNK = 5_000
 
 
 def commit_batch(
-    writer: ChangelogWriter, state: StateStore, header: RequestHeader, work: StagedWork, known: Marker | None
+    writer: TransactionWriter, state: StateStore, header: RequestHeader, work: StagedWork, known: Marker | None
 ) -> Marker:
     """
-    1. One Kafka transaction: every mutation, then the marker, which holds the digest of what they replace.
+    1. One Kafka transaction: every mutation, the records for a topic, then the marker, which holds the digest of
+       what the mutations replace. A batch that mutates nothing here, but has records for a topic, has a marker too.
     2. One local write (or several, position last). If it fails, the log has more than the store.
     """
     meta = state.meta
@@ -52,8 +54,11 @@ def commit_batch(
         time_ms=int(time.time() * 1000),
     )
     encoded = marker.encode()
-    records = ((chunk.keys, chunk.values) for chunk in chunks())
-    offset = writer.write(records, lambda: (MARKER, encoded), purpose="commit")
+    schemas = _new_schemas(state, work)
+    records: Iterable[Records] = ((chunk.keys, chunk.values) for chunk in chunks())
+    if schemas:
+        records = itertools.chain([(list(schemas), list(schemas.values()))], records)
+    offset = writer.write(records, lambda: (MARKER, encoded), purpose="commit", outputs=work.records_for_topic())
     meta = replace(
         meta,
         position=offset + 1,
@@ -64,7 +69,7 @@ def commit_batch(
     )
     try:
         fault_point("commit.after_kafka_commit")
-        state.commit(chunks(), encoded, meta)
+        state.commit(chunks(), encoded, meta, schemas)
     except Exception as error:  # whatever it is: from here on the log knows more than this store
         raise PartitionPoisonedError(
             f"store {header.application}/{header.store} partition {header.partition}: batch {header.batch} is in the "
@@ -73,7 +78,14 @@ def commit_batch(
     return marker
 
 
-def clear_state(writer: ChangelogWriter, state: StateStore) -> int:
+def _new_schemas(state: StateStore, work: StagedWork) -> dict[bytes, bytes]:
+    """The records of those schemas that this changelog does not have yet."""
+    keys = [SCHEMA + fingerprint for fingerprint in sorted(work.schemas)]
+    known = state.read(keys)
+    return {key: work.schemas[key[1:]] for key, found in zip(keys, known, strict=True) if found is None}
+
+
+def clear_state(writer: TransactionWriter, state: StateStore) -> int:
     """Delete everything, in the changelog and here, in one transaction; returns how many records."""
     meta = state.meta
     assert meta is not None

@@ -25,14 +25,17 @@ __all__ = [
 ]
 
 REQUEST_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("previous", pa.binary())])
-"""Task → agent. GET: encoded keys only. STAGE: record keys, new values (null deletes), and the values that this
-session's GET answered with (null: absent), so that the owner need not read them a second time for its images."""
+"""Task → agent. GET: encoded keys only; READ: record keys only; SCAN: where ranges start, and in ``value`` where they
+end. STAGE: record keys, new values (null deletes), and the values that this session was answered with (null: absent),
+so that the owner need not read them a second time for its images. OUTPUT: keys, values and packed headers of records
+for a topic."""
 
 LOOKUP_SCHEMA = pa.schema([("key", pa.binary()), ("partition", pa.int32())])
 """Task → agent, about a global table: encoded keys, and the partition in which each is looked for first."""
 
-ANSWER_SCHEMA = pa.schema([("row", pa.int32()), ("name", pa.int32()), ("value", pa.binary())])
-"""Agent → task: the values that exist, by row of the request and index into the names of the metadata."""
+ANSWER_SCHEMA = pa.schema([("row", pa.int32()), ("name", pa.int32()), ("value", pa.binary()), ("key", pa.binary())])
+"""Agent → task: the values that exist, by row of the request. Answers to GET have the name, as an index into the
+names of the metadata; those to SCAN and DUE have the record key."""
 
 
 class StagedWorkLostError(ChangelogStateError):

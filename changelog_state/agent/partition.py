@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from changelog_state.agent.batch_desk import OpenBatch
 from changelog_state.agent.claiming import Claimed, claim_partition, log_end, renew_claim, written_by_others
 from changelog_state.agent.committing import clear_state, commit_batch
 from changelog_state.agent.following import FollowedPartition
-from changelog_state.agent.key_reading import FoundValues, read_keys
 from changelog_state.agent.messages import StagedWorkLostError
 from changelog_state.agent.phases import Phase
 from changelog_state.agent.staging import StagedWork, StagingBudget
@@ -33,12 +32,13 @@ from changelog_state.errors import (
 from changelog_state.faults import fault_point
 from changelog_state.requests import RequestHeader
 from changelog_state.store.directory import PartitionDirectory
+from changelog_state.store.due_reading import next_due
 from changelog_state.store.state_store import StateStore
 from restore.bulk_pool import BulkPool
 from restore.catch_up import catch_up
 from restore.replay import ReplayProgress
 
-__all__ = ["Partition"]
+__all__ = ["Partition", "TaskRead"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +49,13 @@ _ASSURE_SECONDS = 30.0
 
 class _DriverWaitingError(Exception):
     """Raised inside a read's catching up, to end it."""
+
+
+class TaskRead(NamedTuple):
+    state: StateStore
+    marker: Marker | None
+    before: bool
+    """The batch is in the state already: what was before it counts."""
 
 
 class Partition(FollowedPartition):
@@ -66,6 +73,7 @@ class Partition(FollowedPartition):
         self._stopping = False
         self._reading = False
         self._drivers_waiting: set[object] = set()
+        self._next_due: dict[str, int | None] = {}
         self._proven = 0.0
         """When it was last certain that nobody else is the owner, by the monotonic clock."""
 
@@ -160,6 +168,11 @@ class Partition(FollowedPartition):
             if not ready or self._claimed.epoch != batch.epoch:  # type: ignore[union-attr]
                 return False
             self._desk.open(batch)
+            try:
+                self._next_due = next_due(self._claimed.state)  # type: ignore[union-attr]
+            except StoreError as error:
+                self._fail(error)
+                return False
             return True
 
     def close_batch(self, token: str) -> None:
@@ -167,8 +180,9 @@ class Partition(FollowedPartition):
         with self._locked_by_driver():
             self._desk.close(token)
 
-    def get(self, header: RequestHeader, keys: list[bytes]) -> FoundValues:
-        """Values of these keys before the header's batch."""
+    @contextmanager
+    def reading(self, header: RequestHeader) -> Iterator[TaskRead]:
+        """The state before the header's batch, under the lock."""
         with self._lock, self._failing_with_its_store():
             replaying = self._judge(header)
             assert self._state is not None
@@ -178,7 +192,7 @@ class Partition(FollowedPartition):
                     f"store {self.config.name} partition {self.number}: the values from before batch {header.batch} "
                     "were compacted away"
                 )
-            return read_keys(self._state, self._marker, keys, before=replaying)
+            yield TaskRead(self._state, self._marker, replaying)
 
     def begin_stage(self, header: RequestHeader) -> StagedWork:
         with self._lock:
@@ -346,6 +360,7 @@ class Partition(FollowedPartition):
             if marker is None
             else {"query": marker.query, "batch": marker.batch, "epoch": marker.epoch},
             "replayable": bool(meta and meta.images_complete),
+            "next_due": self._next_due,
             "restore": vars(progress) if progress else None,
             "follower": followed,
             "tailing": tail is not None,

@@ -18,14 +18,13 @@ import pyarrow.flight as flight
 
 from changelog_state.agent.batch_desk import OpenBatch
 from changelog_state.agent.lookups import serve_lookups
-from changelog_state.agent.messages import ANSWER_SCHEMA, to_flight_error
+from changelog_state.agent.messages import to_flight_error
 from changelog_state.agent.presence import Presence
 from changelog_state.agent.registry import Registry
-from changelog_state.agent.staging import StagedWork
+from changelog_state.agent.task_serving import serve_task
 from changelog_state.changelog.record import StoreIdentity
 from changelog_state.config import StoreConfig, TableConfig
 from changelog_state.errors import ChangelogStateError
-from changelog_state.faults import fault_point
 from changelog_state.requests import LookupRequest, RequestHeader, decode_request
 
 __all__ = ["AgentServer"]
@@ -95,50 +94,17 @@ class AgentServer(flight.FlightServerBase):  # type: ignore[misc]
             raise to_flight_error(error) from error
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """One task attempt: any number of GETs and STAGEs, then a SEAL. A cut stream stages nothing.
-
-        Or its look-ups in a global table.
-        """
+        """One task attempt, or its look-ups in a global table."""
         try:
             request = decode_request(descriptor.command)
             if isinstance(request, LookupRequest):
                 serve_lookups(self._registry.tables, request, reader, writer)
             else:
-                self._exchange(request, reader, writer)
+                serve_task(self._registry.partition(request), request, reader, writer)
         except flight.FlightError:
             raise
         except Exception as error:
             raise to_flight_error(error) from error
-
-    def _exchange(self, header: RequestHeader, reader: Any, writer: Any) -> None:
-        partition = self._registry.partition(header)
-        work: StagedWork | None = None
-        writer.begin(ANSWER_SCHEMA)
-        try:
-            for chunk in reader:
-                message = json.loads(chunk.app_metadata.to_pybytes())
-                if message["verb"] == "get":
-                    found = partition.get(header, chunk.data.column(0).to_pylist())
-                    writer.write_with_metadata(found.to_arrow(), json.dumps(found.names).encode())
-                elif message["verb"] == "stage":
-                    work = work or partition.begin_stage(header)
-                    work.append(chunk.data)
-                elif message["verb"] == "seal":
-                    work = work or partition.begin_stage(header)
-                    fault_point("stage.before_seal")
-                    partition.seal_stage(header, work, frozenset(message["names"]))
-                    fault_point("stage.after_seal")
-                    sealed = {
-                        "stage_id": work.stage_id,
-                        "digest": work.digest().hex(),
-                        "records": work.records,
-                    }
-                    writer.write_metadata(json.dumps(sealed).encode())
-                else:
-                    raise flight.FlightServerError(f"unknown verb {message['verb']!r}")
-        finally:
-            if work is not None and not work.sealed:
-                work.discard()
 
     # -- actions -----------------------------------------------------------------------------------------
 

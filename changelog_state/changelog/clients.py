@@ -91,6 +91,8 @@ def transactional_producer(
     settings = _common(config, "writer") | {
         "transactional.id": transactional_id,
         "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+        # Of records that do not name their partition, which are those for users' own topics: where Java puts them.
+        "partitioner": "murmur2_random",
         "compression.type": "lz4",
         "linger.ms": 0,
         "message.timeout.ms": 30_000,

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from changelog_state.changelog.reader import ChangelogReader
 from changelog_state.changelog.record import BatchRecord, Epoch, StoreIdentity
-from changelog_state.changelog.writer import ChangelogWriter, IndeterminateCommitError
+from changelog_state.changelog.writer import ChangelogWriter, IndeterminateCommitError, Records
 from changelog_state.config import StoreConfig
 from changelog_state.errors import BrokerUnavailableError, ChangelogMismatchError, StaleEpochError
+from changelog_state.schemas.declarations import Declarations, Declared
 
 __all__ = ["FAREWELL_KEY", "ControlLog", "ControlState", "read_control"]
 
 _EPOCH_KEY = b"epoch"
 _BATCH_KEY = b"batch"
+_VARIABLES_KEY = b"variables"
 _PROBE_KEY = b"probe"
 FAREWELL_KEY = b"farewell"
 _FAREWELL_SECONDS = 2.0
@@ -26,6 +29,7 @@ _VISIBLE_SECONDS = 10.0
 class ControlState:
     epoch: Epoch | None
     batch: BatchRecord | None
+    variables: Declarations
 
 
 def read_control(config: StoreConfig) -> ControlState:
@@ -33,25 +37,33 @@ def read_control(config: StoreConfig) -> ControlState:
     with ChangelogReader(config, config.control_topic, 0) as reader:
         epoch = reader.find_last(lambda message: message.key() == _EPOCH_KEY)
         batch = reader.find_last(lambda message: message.key() == _BATCH_KEY)
+        # Each driver writes them right before its epoch.
+        before = None if epoch is None else reader.record_at(max(0, epoch.offset() - 1), epoch.offset())
+    has_variables = before is not None and before.key() == _VARIABLES_KEY
     return ControlState(
         Epoch.decode(epoch.value()) if epoch is not None else None,
         BatchRecord.decode(batch.value()) if batch is not None and batch.value() is not None else None,
+        Declarations.decode(before.value()) if before is not None and has_variables else Declarations(),
     )
 
 
 class ControlLog:
     """A driver's hold on the control topic. Making one fences every earlier driver."""
 
-    def __init__(self, config: StoreConfig, identity: StoreIdentity) -> None:
+    def __init__(self, config: StoreConfig, identity: StoreIdentity, declared: Sequence[Declared] = ()) -> None:
         """
-        1. Verify the store's identity, before a driver that has it right is fenced.
+        1. Verify the store's identity, and that its variables can be read as they are declared now, before a driver
+           that has it right is fenced.
         2. Take the transactional id: no earlier driver can write any more.
         3. Commit a probe, which ends whatever was open, and read what stands before it.
-        4. Verify again; commit the next epoch, and wait until everybody can read it: a commit is answered a moment
-           before that, and an agent that looks then would still obey the driver before.
+        4. Verify again; commit the variables and the next epoch, and wait until everybody can read it: a commit is
+           answered a moment before that, and an agent that looks then would still obey the driver before.
         """
         self._config = config
-        _verify_epoch(config, read_control(config).epoch, identity)
+        self._identity = identity
+        known = read_control(config)
+        _verify_epoch(config, known.epoch, identity)
+        known.variables.agreed(declared)
         self._writer = ChangelogWriter(config, config.control_topic, 0, config.control_transactional_id)
         self.driver = uuid.uuid4().hex
         self._write(_PROBE_KEY, self.driver.encode())
@@ -59,8 +71,8 @@ class ControlLog:
         self.batch = before.batch
         _verify_epoch(config, before.epoch, identity)
         self.epoch = before.epoch.epoch + 1 if before.epoch is not None else 1
-        record = Epoch(self.epoch, self.driver, int(time.time() * 1000), **vars(identity))
-        self._await_visible(self._write(_EPOCH_KEY, record.encode()))
+        self.variables = before.variables.agreed(declared)
+        self._await_visible(self._write_epoch())
 
     def record_batch(self, record: BatchRecord) -> None:
         """Make the batch record durable. Refused if a newer driver has taken over."""
@@ -68,8 +80,15 @@ class ControlLog:
         self.batch = record
 
     def forget_batch(self) -> None:
+        """The store is empty: there is no batch, and no variable was ever of another type."""
         self._write(_BATCH_KEY, None)
         self.batch = None
+        self.variables = Declarations()
+        self._write_epoch()
+
+    def _write_epoch(self) -> int:
+        record = Epoch(self.epoch, self.driver, int(time.time() * 1000), **vars(self._identity))
+        return self._write(_EPOCH_KEY, record.encode(), before=[([_VARIABLES_KEY], [self.variables.encode()])])
 
     def say_farewell(self) -> None:
         """This driver has ended in good order: whoever wants to clear the store need not wait."""
@@ -86,9 +105,17 @@ class ControlLog:
                     )
                 time.sleep(0.002)
 
-    def _write(self, key: bytes, value: bytes | None, patience_seconds: float | None = None) -> int:
+    def _write(
+        self,
+        key: bytes,
+        value: bytes | None,
+        patience_seconds: float | None = None,
+        before: Sequence[Records] = (),
+    ) -> int:
         try:
-            return self._writer.write((), lambda: (key, value), purpose="control", patience_seconds=patience_seconds)
+            return self._writer.write(
+                before, lambda: (key, value), purpose="control", patience_seconds=patience_seconds
+            )
         except IndeterminateCommitError as error:
             if error.fenced:
                 raise StaleEpochError(

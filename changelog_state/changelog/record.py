@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
 from changelog_state.codec.avro import JSON_CODEC, SingleObjectCodec
-from changelog_state.codec.expiring import EXPIRING_CODEC
+from changelog_state.codec.entries import LIST_CODEC, MAP_CODEC
 from changelog_state.codec.kinds import SCHEMA
+from changelog_state.codec.timed import EVENT_EXPIRING_CODEC, EXPIRING_CODEC, TIMER_CODEC
 from changelog_state.config import FORMAT_VERSION, StoreConfig
 
 __all__ = ["AvroRecord", "BatchRecord", "Claim", "Epoch", "Marker", "StoreIdentity", "schema_records"]
@@ -21,12 +22,17 @@ _NULLABLE_STRING = ["null", "string"]
 
 class AvroRecord:
     _codec: ClassVar[SingleObjectCodec]
+    _earlier: ClassVar[tuple[SingleObjectCodec, ...]] = ()
+    """With which versions before this one wrote: fields that have come since have a default."""
 
     def encode(self) -> bytes:
         return self._codec.encode(asdict(self))  # type: ignore[call-overload]
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
+        for codec in cls._earlier:
+            if data.startswith(codec.header):
+                return cls(**codec.decode(data))
         return cls(**cls._codec.decode(data))
 
 
@@ -155,6 +161,26 @@ class Epoch(AvroRecord):
     )
 
 
+def _batch_codec(*more: dict[str, Any]) -> SingleObjectCodec:
+    return SingleObjectCodec(
+        {
+            "type": "record",
+            "name": "changelog_state.Batch",
+            "fields": [
+                {"name": "query", "type": "string"},
+                {"name": "batch", "type": "long"},
+                {"name": "epoch", "type": "long"},
+                {"name": "batch_time_ms", "type": "long"},
+                {"name": "watermark_before_ms", "type": ["null", "long"]},
+                {"name": "watermark_after_ms", "type": ["null", "long"]},
+                {"name": "offsets_hash", "type": _NULLABLE_STRING},
+                {"name": "adopted_epoch", "type": ["null", "long"]},
+                *more,
+            ],
+        }
+    )
+
+
 @dataclass(frozen=True)
 class BatchRecord(AvroRecord):
     """What a replay of the batch must find unchanged."""
@@ -168,26 +194,23 @@ class BatchRecord(AvroRecord):
     offsets_hash: str | None
     adopted_epoch: int | None
     """The epoch at which this query took the state over from another one."""
+    late_watermark_ms: int | None = None
+    """Before the batch before this one: by it Spark's operators judge which rows are late."""
 
-    _codec = SingleObjectCodec(
-        {
-            "type": "record",
-            "name": "changelog_state.Batch",
-            "fields": [
-                {"name": "query", "type": "string"},
-                {"name": "batch", "type": "long"},
-                {"name": "epoch", "type": "long"},
-                {"name": "batch_time_ms", "type": "long"},
-                {"name": "watermark_before_ms", "type": ["null", "long"]},
-                {"name": "watermark_after_ms", "type": ["null", "long"]},
-                {"name": "offsets_hash", "type": _NULLABLE_STRING},
-                {"name": "adopted_epoch", "type": ["null", "long"]},
-            ],
-        }
-    )
+    _codec = _batch_codec({"name": "late_watermark_ms", "type": ["null", "long"], "default": None})
+    _earlier = (_batch_codec(),)
 
 
 def schema_records() -> list[tuple[bytes, bytes]]:
     """The schemas of everything that a changelog holds, so that it explains itself."""
-    codecs = (JSON_CODEC, EXPIRING_CODEC, Marker._codec, Claim._codec)
+    codecs = (
+        JSON_CODEC,
+        EXPIRING_CODEC,
+        EVENT_EXPIRING_CODEC,
+        LIST_CODEC,
+        MAP_CODEC,
+        TIMER_CODEC,
+        Marker._codec,
+        Claim._codec,
+    )
     return [(SCHEMA + codec.fingerprint, codec.schema_json.encode()) for codec in codecs]

@@ -16,6 +16,7 @@ from changelog_state.config import ClusterConfig, KafkaSettings, StoreConfig
 from changelog_state.errors import BrokerUnavailableError, ChangelogMismatchError, ConfigurationError
 
 __all__ = [
+    "RECORD_OVERHEAD_BYTES",
     "Topic",
     "delete_topics",
     "end_offsets",
@@ -26,6 +27,9 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+RECORD_OVERHEAD_BYTES = 512
+"""What a record takes beside its key, its value and its headers, at the most."""
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from changelog_state.changelog import clients
+from changelog_state.changelog.outputs import PURGED, Outputs, OutputWriter
+from changelog_state.changelog.queueing import TOO_LARGE, RecordTooLargeError, queue_batch
 from changelog_state.config import StoreConfig
-from changelog_state.errors import ChangelogStateError, ValueEncodingError
+from changelog_state.errors import ChangelogStateError, InvalidInputError, OutputSchemaError, ValueEncodingError
 from changelog_state.faults import fault_point
 
-__all__ = ["ChangelogWriter", "IndeterminateCommitError"]
+__all__ = ["ChangelogWriter", "IndeterminateCommitError", "Records", "TransactionWriter"]
 
 logger = logging.getLogger(__name__)
 
 _COMMIT_SECONDS = 30.0
-_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE})
+_LOOK_SECONDS = 0.1
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 
 Records = tuple[Sequence[bytes], Sequence[bytes | None]]
@@ -36,6 +39,20 @@ class IndeterminateCommitError(ChangelogStateError):
         self.fenced = fenced
 
 
+class TransactionWriter(Protocol):
+    """Whoever writes a changelog. ``memory.MemoryWriter`` is one for tests."""
+
+    def write(
+        self,
+        chunks: Iterable[Records],
+        last: Callable[[], tuple[bytes, bytes | None]],
+        *,
+        purpose: str,
+        outputs: Outputs | None = None,
+        patience_seconds: float | None = None,
+    ) -> int: ...
+
+
 class ChangelogWriter:
     """Transactions on one partition. Creating it fences every earlier writer."""
 
@@ -50,6 +67,7 @@ class ChangelogWriter:
         self._config = config
         self._topic = topic
         self._partition = partition
+        self._checked_topics: set[str] = set()
         self._producer: Producer = clients.transactional_producer(config, transactional_id, largest_record_bytes)
 
     def write(
@@ -58,18 +76,24 @@ class ChangelogWriter:
         last: Callable[[], tuple[bytes, bytes | None]],
         *,
         purpose: str,
+        outputs: Outputs | None = None,
         patience_seconds: float | None = None,
     ) -> int:
-        """Write chunks of (keys, values), then ``last()``, in one transaction; returns the last one's offset.
+        """Write chunks of (keys, values), ``outputs``, then ``last()``, in one transaction; returns the offset of
+        the last one.
 
         1. Begin; queue everything. A record that the client does not take aborts the transaction.
-        2. Wait for delivery. Records of one transaction are contiguous, so the offsets of the first and the
-           last one prove that all in between have arrived.
+        2. Wait for delivery. Records of one transaction are contiguous in the changelog, so the offsets of the first
+           and the last one prove that all in between have arrived. Outputs are counted.
         3. Commit. Any error from here on is indeterminate.
         ``purpose`` names the fault points on the way.
         """
         patience_seconds = _COMMIT_SECONDS if patience_seconds is None else patience_seconds
         reports = _DeliveryReports()
+        beside = None if outputs is None else OutputWriter(self._config, self._producer, outputs)
+        if beside is not None and beside.topic not in self._checked_topics:
+            beside.check_topic()
+            self._checked_topics.add(beside.topic)
         expected = 0
         try:
             self._producer.begin_transaction()
@@ -77,24 +101,29 @@ class ChangelogWriter:
                 self._queue(keys, values, reports.first if expected == 0 else None)
                 expected += len(keys)
                 fault_point(f"{purpose}.in_transaction")
+            if beside is not None:
+                beside.queue_all(lambda: fault_point(f"{purpose}.in_outputs"))
             key, value = last()
             self._producer.produce(
                 self._topic, key=key, value=value, partition=self._partition, on_delivery=reports.last
             )
             expected += 1
-            self._producer.flush(patience_seconds)
-            self._check_delivered(reports, expected)
+            self._await_delivery(reports, beside, patience_seconds)
+            self._check_delivered(reports, expected, beside)
             fault_point(f"{purpose}.before_kafka_commit")
             self._producer.commit_transaction(patience_seconds)
         except KafkaException as error:
-            raise self._failed(error, patience_seconds) from error
+            raise self._failed(error, patience_seconds, beside) from error
+        except RecordTooLargeError as error:
+            self._abort(patience_seconds)
+            raise self._too_large(error) from error
         except SystemError as error:
             # NOTE: the client raises a fatal error (being fenced is one) while it calls the delivery reports, and
             # the interpreter makes this of it.
             if not isinstance(error.__cause__, KafkaException):
                 self._abort(patience_seconds)
                 raise
-            raise self._failed(error.__cause__, patience_seconds) from error
+            raise self._failed(error.__cause__, patience_seconds, beside) from error
         except BaseException:
             self._abort(patience_seconds)
             raise
@@ -106,22 +135,26 @@ class ChangelogWriter:
         ]
         if on_first_delivery is not None and messages:
             messages[0]["callback"] = on_first_delivery
-        while messages:
-            if self._producer.produce_batch(self._topic, messages, partition=self._partition) == len(messages):
-                return
-            messages = [message for message in messages if "_error" in message]
-            for message in messages:
-                error = message.pop("_error")
-                if error.code() in _TOO_LARGE:
-                    raise self._too_large(len(message["key"]) + len(message["value"] or b""))
-                if error.code() != KafkaError._QUEUE_FULL:
-                    raise KafkaException(error)
-            self._producer.poll(0.05)
+        queue_batch(self._producer, self._topic, messages, partition=self._partition)
 
-    def _check_delivered(self, reports: _DeliveryReports, expected: int) -> None:
-        if reports.error is not None:
-            raise KafkaException(reports.error)
-        if reports.last_offset < 0:
+    def _await_delivery(
+        self, reports: _DeliveryReports, beside: OutputWriter | None, patience_seconds: float
+    ) -> None:
+        """Until nothing is under way any more, or a failure is known: the rest would be waited for in vain."""
+        deadline = time.monotonic() + patience_seconds
+        while self._producer.flush(min(_LOOK_SECONDS, patience_seconds)):
+            failed = reports.error is not None or (beside is not None and beside.error is not None)
+            if failed or time.monotonic() > deadline:
+                return
+
+    def _check_delivered(self, reports: _DeliveryReports, expected: int, beside: OutputWriter | None) -> None:
+        error = reports.error or (None if beside is None else beside.error)
+        if error is not None and error.code() in PURGED:
+            # The transaction has failed already, so this does not commit anything: it tells the reason.
+            self._producer.commit_transaction(_COMMIT_SECONDS)
+        if error is not None:
+            raise KafkaException(error)
+        if reports.last_offset < 0 or (beside is not None and not beside.all_delivered):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         first = reports.first_offset if expected > 1 else reports.last_offset
         found = reports.last_offset - first + 1
@@ -131,12 +164,18 @@ class ChangelogWriter:
                 "is something else writing to this changelog?"
             )
 
-    def _failed(self, error: KafkaException, patience_seconds: float) -> ChangelogStateError:
+    def _failed(
+        self, error: KafkaException, patience_seconds: float, beside: OutputWriter | None
+    ) -> ChangelogStateError:
         """Leave no transaction open if that can be helped, and say what happened."""
         cause = error.args[0]
         if not cause.fatal():
             self._abort(patience_seconds)
-        if cause.code() in _TOO_LARGE:
+        self._checked_topics.clear()
+        refused = None if beside is None or cause.fatal() else beside.refused(cause)
+        if refused is not None:
+            return refused
+        if cause.code() in TOO_LARGE:
             return self._too_large(None)
         reason = clients.translated(error, self._config, f"write a transaction to {self._where()}")
         return IndeterminateCommitError(str(reason), fenced=cause.code() in _FENCED)
@@ -148,8 +187,13 @@ class ChangelogWriter:
         except KafkaException as error:
             logger.info("%s: abort failed: %s", self._where(), error)
 
-    def _too_large(self, size: int | None) -> ValueEncodingError:
-        what = "a record" if size is None else f"a record of {size} bytes"
+    def _too_large(self, error: RecordTooLargeError | None) -> InvalidInputError:
+        if error is not None and error.topic != self._topic:
+            return OutputSchemaError(
+                f"an output row of {error.size} bytes is too large for topic {error.topic}; put less into it, or "
+                f"raise max.message.bytes of the topic and of changelog {self._topic}"
+            )
+        what = "a record" if error is None else f"a record of {error.size} bytes"
         return ValueEncodingError(
             f"{what} is too large for changelog {self._where()}; store smaller values, "
             "or raise the topic's max.message.bytes and give it in topic="

@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from changelog_state.codec.plain import plain
+
 __all__ = ["bytes_text", "cell", "print_json", "print_table", "seconds_text"]
 
 _PIPED_WIDTH = 200
@@ -16,14 +18,17 @@ _PIPED_WIDTH = 200
 
 
 def print_json(document: Any) -> None:
-    print(json.dumps(document, default=plain))
+    print(json.dumps(_with_text_keys(document), default=plain))
 
 
-def plain(value: Any) -> Any:
-    """What JSON has no word for."""
-    if isinstance(value, (bytes, bytearray)):
-        return value.hex()
-    raise TypeError(f"not JSON: {type(value).__name__}")
+def _with_text_keys(value: Any) -> Any:
+    """A map's keys may be numbers, bytes and tuples: as JSON they are text, of JSON themselves."""
+    if isinstance(value, dict):
+        return {
+            key if isinstance(key, str) else json.dumps(key, default=plain): _with_text_keys(each)
+            for key, each in value.items()
+        }
+    return [_with_text_keys(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:

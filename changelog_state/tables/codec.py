@@ -8,10 +8,13 @@ from typing import Any, Protocol
 
 from changelog_state.changelog.record import StoreIdentity
 from changelog_state.codec.avro import SingleObjectCodec, fingerprint_of
+from changelog_state.codec.entries import name_suffix
 from changelog_state.codec.keys import KeyCodec
-from changelog_state.codec.partitioner import kafka_key_bytes, kafka_partition, partition_of
+from changelog_state.codec.partitioner import is_certain, kafka_key_bytes, kafka_partition, partition_of
 from changelog_state.errors import ConfigurationError, InvalidInputError, ValueEncodingError
-from changelog_state.state.ttl import ABSENT, decode_visible
+from changelog_state.state.context import StateContext
+from changelog_state.state.outside import values_of
+from changelog_state.state.ttl import ABSENT
 from changelog_state.tables.settings import TableSettings
 
 __all__ = ["StoreCodec", "TableCodec", "TopicCodec"]
@@ -82,7 +85,7 @@ class StoreCodec:
             )
         self._identity = identity
         self._key_codec = KeyCodec(tuple(identity.key_types))
-        self.anywhere = identity.partitioner == "kafka"
+        self.anywhere = not is_certain(identity.partitioner)
 
     def encode(self, key: Any) -> bytes:
         return self._key_codec.encode(key)
@@ -91,10 +94,13 @@ class StoreCodec:
         return partition_of(self._identity.partitioner, key, self._key_codec, self._identity.partitions)
 
     def decode(self, stored: Stored, name: str | None, now_ms: int) -> Any:
+        """Lists and maps are no part of a table: it has what stands in one record."""
+        context = StateContext(now_ms)
+        entries = stored.items() if name is None else [(name, stored[name])] if name in stored else []
+        found = values_of(context, sorted((name_suffix(each), data) for each, data in entries))
         if name is not None:
-            return decode_visible(stored.get(name), now_ms)
-        found = {each: decode_visible(data, now_ms) for each, data in sorted(stored.items())}
-        return {each: value for each, value in found.items() if value is not ABSENT} or ABSENT
+            return found.get(name, ABSENT)
+        return found or ABSENT
 
 
 class _AvroValues:

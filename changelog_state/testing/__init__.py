@@ -1,8 +1,9 @@
-"""A pytest plugin: a real Kafka and services on it, for the tests of whoever uses this library.
+"""For the tests of whoever uses this library: ``StateTester``, and a pytest plugin with a real Kafka and services.
 
-pytest finds it by its entry point in every environment that has this library, also for projects and runs that do not
-use it. So nothing is imported here that is not needed by all of them, and everything else when a fixture is used.
+pytest finds the plugin by its entry point in every environment that has this library, also for projects and runs that
+do not use it. So nothing is imported here that is not needed by all of them, and everything else when it is used.
 
+- ``StateTester``: a function over batches of rows, in memory.
 - ``changelog_state_broker``: has ``bootstrap_servers``; one for the whole run.
 - ``changelog_state_service``: makes services, with a fresh application per test.
 - ``changelog_state_dir``: where these keep their state.
@@ -21,13 +22,29 @@ import pytest
 
 if TYPE_CHECKING:
     from changelog_state.service import StateService
+    from changelog_state.testing.tester import StateTester
 
-__all__ = ["Broker", "MakeService", "changelog_state_broker", "changelog_state_dir", "changelog_state_service"]
+__all__ = [
+    "Broker",
+    "MakeService",
+    "StateTester",
+    "changelog_state_broker",
+    "changelog_state_dir",
+    "changelog_state_service",
+]
 
 _OPTION = "--changelog-state-broker"
 _INI = "changelog_state_broker"
 _VARIABLE = "CHANGELOG_STATE_TEST_BROKER"
 _KINDS = ("embedded", "docker")
+
+
+def __getattr__(name: str) -> Any:
+    if name != "StateTester":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from changelog_state.testing.tester import StateTester
+
+    return StateTester
 
 
 class Broker(Protocol):

@@ -1,0 +1,1 @@
+"""The kinds of batches that a service runs, a file each."""
