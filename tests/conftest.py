@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 import changelog_state as cs
 from changelog_state.agent.launcher import find_agent
@@ -20,6 +21,10 @@ from changelog_state.broker.java import ensure_java_home
 
 if TYPE_CHECKING:
     from changelog_state.testing import MakeService
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("without-deadline", deadline=None)
+settings.load_profile("without-deadline")
 
 # An environment that was installed before the plugin had its entry point does not know it.
 pytest_plugins = ["changelog_state.testing"]

@@ -63,7 +63,7 @@ def test_record_keys(example: dict[str, Any]) -> None:
         bytes.fromhex(example["hex"]),
     )
     kind = bytes.fromhex(FORMAT["kinds"][example["kind"]])
-    assert split_record_key(codec, data) == (kind, key, example["name"])
+    assert split_record_key(codec, data) == (kind, key, example["name"].encode())
     assert record_key(kind, codec.encode(key), example["name"]) == data
 
 

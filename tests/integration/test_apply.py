@@ -70,7 +70,7 @@ def test_the_result_recomputed_by_spark_is_the_same(spark: Any, make_service: An
     service = make_service()
     counted(service, spark, 0, ["a", "b"])
     result = service.apply(users_frame(spark, ["a", "b", "b"]), 1, count, key="user_id", schema=SCHEMA)
-    service._result.unpersist(blocking=True)  # as when an executor is lost with its cached rows
+    service._results[0].unpersist(blocking=True)  # as when an executor is lost with its cached rows
     assert rows_of(result) == {"a": 2, "b": 3}
     assert dict(service.scan()) == {"a": {"total": 2}, "b": {"total": 3}}
 

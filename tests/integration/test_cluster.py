@@ -50,7 +50,7 @@ def test_executors_and_the_driver_are_killed(
     stream = StreamProcess(
         tmp_path / "stream",
         source,
-        service._settings,
+        service._settings.as_given(),
         spark=cluster.spark_settings(),
         function="count_here",
         rows_per_batch=50,

@@ -46,7 +46,7 @@ def make_stream(cluster: Cluster, source: Input, make_service: Any, tmp_path: Pa
             StreamProcess(
                 tmp_path / "stream",
                 source,
-                service._settings,
+                service._settings.as_given(),
                 spark=cluster.spark_settings() | spark,
                 environment={"CHANGELOG_STATE_DIR": str(tmp_path / "driver has no disk")},
                 rows_per_batch=75,

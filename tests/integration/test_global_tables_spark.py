@@ -83,7 +83,7 @@ def test_looking_things_up_in_functions_and_joins(
     with pytest.raises(cs.OutputSchemaError, match="columns .'user'. already"):
         prices.join(orders, "sku", "user string")
 
-    said = status_text(application, service._settings)
+    said = status_text(application, service._settings.as_given())
     assert f"global table prices (topic {topic.name}): " in said
     assert f"global table users (topic {application}-users-changelog): " in said
     assert said.count("(lag 0 records, 0.0 s)") == 2

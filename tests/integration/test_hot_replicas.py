@@ -35,7 +35,10 @@ def hot(agent: LocalAgent, config: StoreConfig, batch: int, partition: int = 0) 
 
 def stale_totals(agent: LocalAgent, config: StoreConfig) -> dict[tuple[str, str], Any]:
     entries = agent.client.scan(config, 0, DATA, next_prefix(DATA), 1_000_000, stale_ok=True)
-    return {split_record_key(CODEC, key)[1:]: decode_visible(value, 0) for key, value in entries}
+    return {
+        (split_record_key(CODEC, key)[1], split_record_key(CODEC, key)[2].decode()): decode_visible(value, 0)
+        for key, value in entries
+    }
 
 
 @pytest.fixture

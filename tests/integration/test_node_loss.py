@@ -46,7 +46,7 @@ def source(broker: EmbeddedBroker) -> Input:
 
 
 def where(service: cs.StateService) -> tuple[str, ...]:
-    settings = service._settings
+    settings = service._settings.as_given()
     names = ("application", "store", "bootstrap_servers")
     return tuple(text for name in names for text in (f"--{name.replace('_', '-')}", settings[name]))
 
@@ -110,7 +110,7 @@ def test_the_driver_is_lost_at_the_same_moment(
 ) -> None:
     first, second, place = nodes
     service = make_service(state_dir=place.path, agents="external")
-    driver = StreamProcess(tmp_path, source, {**service._settings, "state_dir": str(place.path)})
+    driver = StreamProcess(tmp_path, source, {**service._settings.as_given(), "state_dir": str(place.path)})
     held = faults / f"{LOST_AT}.held"
     # Batch 0 has four commits, so this is in batch 1, after two of its partitions at least have begun.
     arm(faults, LOST_AT, "hold 7")

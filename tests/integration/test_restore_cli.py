@@ -178,7 +178,7 @@ def test_plan_for_a_node_that_has_nothing(filled: Filled, tmp_path: Path) -> Non
         (lambda filled: change_meta(filled, 0, position=10, caught_up_ms=0), "stale"),
         (lambda filled: change_meta(filled, 0, topic_id="other"), "recreated changelog"),
         (lambda filled: change_meta(filled, 0, position=10**9), "outside log"),
-        (lambda filled: change_meta(filled, 0, marker_offset=9), "foreign marker"),
+        (lambda filled: change_meta(filled, 0, marker_offset=12), "foreign marker"),
         (lambda filled: a_file(filled, 0, "*.sst").unlink(), "corrupt"),
         (lambda filled: os.truncate(a_file(filled, 0, "MANIFEST-*"), 7), "corrupt"),
         (lambda filled: shutil.rmtree(a_file(filled, 0, "CURRENT").parent), "no local store"),

@@ -165,5 +165,5 @@ def test_the_listener_stays_in_its_process(make_service: Any) -> None:
     service = make_service(restore_listener=Recorder(), restore_memory_mb=64, show_progress=False)
     copy = pickle.loads(pickle.dumps(service))
     assert copy._settings == service._settings
-    assert (copy._settings["restore_memory_mb"], copy._settings["show_progress"]) == (64, False)
+    assert (copy._settings.restore_memory_mb, copy._settings.show_progress) == (64, False)
     assert (service._restore_listener is None, copy._restore_listener) == (False, None)

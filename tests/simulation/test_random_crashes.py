@@ -1,5 +1,7 @@
 """Random batches against a dict, while agents are killed, disks lost, partitions moved and drivers replaced.
 
+Their rows go to a topic too, in which a read_committed consumer finds each of them once in the end.
+
 Everything is drawn from the seed; a failing run prints it with all that was done. To run one seed, or more of
 them: ``CHANGELOG_STATE_SEEDS=17 pytest tests/simulation`` or ``CHANGELOG_STATE_SEEDS=100-200``.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from changelog_state.broker import EmbeddedBroker
 from changelog_state.config import StoreConfig
 from changelog_state.faults import InjectedFaultError, arm
 from tests.support.driver import AgentProcess, Driver, Event, Model
+from tests.support.output_topic import OutputTopic
 
 pytestmark = pytest.mark.kafka
 
@@ -66,6 +70,8 @@ class World:
         self.current = 0
         self.model = Model()
         self.drivers: list[Driver] = []
+        self.topic = OutputTopic(config.bootstrap_servers)
+        self.put_out: list[Any] = []
         print(f"seed {seed}")
 
     def note(self, what: str) -> None:
@@ -85,7 +91,7 @@ class World:
         """The old one is not told."""
         while True:
             try:
-                driver = Driver(self.config, self.agents, chunk=self.rng.randint(1, 5))
+                driver = Driver(self.config, self.agents, chunk=self.rng.randint(1, 5), output_topic=self.topic.name)
             except InjectedFaultError as error:
                 self.note(f"driver died: {error}")
                 continue
@@ -95,7 +101,7 @@ class World:
 
     def arm_something(self) -> None:
         if self.chance(0.7):
-            point = self.rng.choice(AGENT_DIES)
+            point = self.rng.choice([*AGENT_DIES, "commit.in_outputs"])
             action = f"kill {self.rng.randint(1, 3)}"
         elif self.chance(0.5):
             point = self.rng.choice(DRIVER_DIES)
@@ -138,6 +144,15 @@ class World:
             if action:
                 arm(self.faults, path.name, action)
 
+    def check_topic(self) -> None:
+        found: dict[str, list[str]] = defaultdict(list)
+        expected: dict[str, list[str]] = defaultdict(list)
+        for key, row in self.topic.rows():
+            found[key].append(row)
+        for row in self.put_out:
+            expected[row[0]].append(repr(row))
+        assert found == expected, "each row once, those of a key in the order of the batches"
+
     def close(self) -> None:
         for driver in self.drivers:
             driver.close()
@@ -160,6 +175,7 @@ def test_whatever_happens_it_equals_a_dict(
             ]
             world.note(f"batch {batch}: {len(events)} events")
             expected = world.model.run(events)
+            world.put_out += expected
             world.arm_something()
             assert world.run(batch, events) == expected
             if world.chance(0.35):
@@ -168,5 +184,6 @@ def test_whatever_happens_it_equals_a_dict(
                 assert world.run(batch, events) == expected
             world.check()
             world.disturb()
+        world.check_topic()
     finally:
         world.close()

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from changelog_state.agent.client import AgentClient
 from changelog_state.agent.launcher import find_agent
 from changelog_state.agent.partition import Partition
@@ -30,6 +32,7 @@ from changelog_state.config import StoreConfig
 from changelog_state.errors import ChangelogStateError
 from changelog_state.job_errors import worth_another_run
 from changelog_state.requests import RequestHeader
+from changelog_state.state.context import StateContext
 from changelog_state.state.handle import State
 from changelog_state.state.ttl import decode_visible
 from changelog_state.store.base import next_prefix
@@ -163,11 +166,19 @@ class Gate:
 class Attempt:
     """One attempt of one task, step by step."""
 
-    def __init__(self, owner: Owner, header: RequestHeader, events: Iterable[Event], function: Function) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        header: RequestHeader,
+        events: Iterable[Event],
+        function: Function,
+        output_topic: str | None = None,
+    ) -> None:
         self._session = Session(best_address(owner.address, owner.socket or ""), header)
         _open_attempts.add(self)
         self._owner = owner
         self._function = function
+        self._output_topic = output_topic
         amounts: dict[str, list[int | None]] = defaultdict(list)
         for key, amount in events:
             amounts[key].append(amount)
@@ -182,7 +193,7 @@ class Attempt:
     def get(self) -> Attempt:
         self.rows, self._changes = [], []
         for (key, amounts), stored in zip(self._amounts.items(), self.read(), strict=True):
-            state = State(stored, BATCH_TIME_MS)
+            state = State(stored, StateContext(BATCH_TIME_MS))
             self.rows.append(self._function(key, amounts, state))
             for name, value, previous in state.changed():
                 self._names.add(name)
@@ -193,10 +204,15 @@ class Attempt:
         for start in range(0, len(self._changes), chunk):
             part = self._changes[start : start + chunk]
             self._session.stage(*(list(column) for column in zip(*part, strict=True)))
-        sealed = self._session.seal(self._names)
-        return Ticket(
-            self._owner.partition, self._owner.partition, 0, sealed["stage_id"], sealed["digest"], sealed["records"]
-        )
+        if self._output_topic is not None:
+            for start in range(0, len(self.rows), chunk):
+                self._put_out(self.rows[start : start + chunk])
+        return Ticket(self._owner.partition, self._owner.partition, 0, **self._session.seal(self._names))
+
+    def _put_out(self, rows: list[tuple[Any, ...]]) -> None:
+        """Rows begin with their key."""
+        columns = [row[0].encode() for row in rows], [repr(row).encode() for row in rows], [None] * len(rows)
+        self._session.output(str(self._output_topic), *(pa.array(column, pa.binary()) for column in columns))
 
     def close(self) -> None:
         _open_attempts.discard(self)
@@ -219,6 +235,7 @@ class Driver:
         query: str = "q",
         function: Function = add_up,
         chunk: int = 1_000,
+        output_topic: str | None = None,
         timeout_seconds: float = 60.0,
         **restore_settings: Any,
     ) -> None:
@@ -227,6 +244,7 @@ class Driver:
         self.query = query
         self.function = function
         self.chunk = chunk
+        self.output_topic = output_topic
         self.answers: dict[int, dict[str, Any]] = {}
         self.coordinator = Coordinator(config, identity_of(config), agents, timeout_seconds, **restore_settings)
 
@@ -257,7 +275,7 @@ class Driver:
         return Gate(owners, headers, verdict, statuses)
 
     def attempt(self, gate: Gate, events: Iterable[Event], partition: int = 0) -> Attempt:
-        return Attempt(gate.owners[partition], gate.headers[partition], events, self.function)
+        return Attempt(gate.owners[partition], gate.headers[partition], events, self.function, self.output_topic)
 
     def record(self, gate: Gate, batch: int) -> None:
         if gate.verdict.known is None:
@@ -314,7 +332,7 @@ def dump(client: AgentClient, config: StoreConfig) -> dict[tuple[str, str], Any]
     for partition in range(config.partitions):
         for entry, value in client.scan(config, partition, DATA, next_prefix(DATA), _MOST_ENTRIES):
             _, key, name = split_record_key(CODEC, entry)
-            found[key, name] = decode_visible(value, BATCH_TIME_MS)
+            found[key, name.decode()] = decode_visible(value, BATCH_TIME_MS)
     return found
 
 

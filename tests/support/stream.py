@@ -79,6 +79,7 @@ class Job:
         partitioning: str = "hash",
         function: Callable[..., Any] = count,
         rows_per_batch: int = 200,
+        output_topic: str | None = None,
     ) -> None:
         self.spark = spark
         self.source = source
@@ -86,6 +87,7 @@ class Job:
         self.partitioning = partitioning
         self.function = function
         self.rows_per_batch = rows_per_batch
+        self.output_topic = output_topic
         self.outputs: dict[int, list[dict[str, int]]] = {}
         self.truth: dict[int, Counter[str]] = {}
         self.before_apply: Callable[[int], None] = lambda batch: None
@@ -96,7 +98,13 @@ class Job:
             self.truth[batch] = Counter({r["user_id"]: r["count"] for r in df.groupBy("user_id").count().collect()})
             self.before_apply(batch)
             result = service.apply(
-                df, batch, self.function, key="user_id", schema=SCHEMA, partitioning=self.partitioning
+                df,
+                batch,
+                self.function,
+                key="user_id",
+                schema=SCHEMA,
+                partitioning=self.partitioning,
+                output_topic=self.output_topic,
             )
             rows = [(row["user_id"], row["total"]) for row in result.collect()]
             assert len(rows) == len(dict(rows)), f"batch {batch}: a key came out twice"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from changelog_state.codec.digest import EMPTY_DIGEST, PairDigest
+from changelog_state.codec.digest import EMPTY_DIGEST, PairDigest, RowDigest
 
 Pairs = dict[bytes, bytes | None]
 pairs = st.dictionaries(st.binary(min_size=1, max_size=6), st.none() | st.binary(max_size=6), max_size=12)
@@ -76,3 +77,29 @@ def test_count_and_nothing() -> None:
     assert made.count == 2
     assert made.digest() == made.digest(), "asking changes nothing"
     assert len(made.digest()) == 16
+
+
+def of_rows(*chunks: list[tuple[bytes | None, bytes | None]]) -> bytes:
+    made = RowDigest(2)
+    for chunk in chunks:
+        made.update_columns(*(pa.array([row[n] for row in chunk], pa.binary()) for n in range(2)))
+    return made.digest()
+
+
+rows = st.lists(st.tuples(*[st.none() | st.binary(max_size=4)] * 2), max_size=8)
+
+
+@given(rows, st.integers(0, 8))
+@settings(deadline=None)
+def test_rows_in_any_order_and_chunks(entries: list[tuple[bytes | None, bytes | None]], cut: int) -> None:
+    assert of_rows(entries[:cut], entries[cut:]) == of_rows(entries)
+
+
+@given(rows, rows)
+@settings(deadline=None)
+def test_rows_are_equal_only_if_equal_in_the_same_order(one: list[object], other: list[object]) -> None:
+    assert (of_rows(one) == of_rows(other)) == (one == other)  # type: ignore[arg-type]
+
+
+def test_order_of_rows_counts() -> None:
+    assert of_rows([(b"a", None), (b"b", b"x")]) != of_rows([(b"b", b"x"), (b"a", None)])

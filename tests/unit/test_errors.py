@@ -52,12 +52,38 @@ def test_every_error_says_what_it_is() -> None:
 def test_public_names() -> None:
     assert set(errors.__all__) <= set(changelog_state.__all__)
     assert {*changelog_state.__all__} - {*errors.__all__} == {
+        "Aggregate",
+        "BatchSummary",
         "GlobalTable",
+        "KafkaOutput",
+        "Hopping",
+        "List",
+        "Map",
         "RestoreFigures",
         "RestoreListener",
+        "Session",
+        "Sliding",
         "State",
         "StateService",
+        "Ttl",
+        "Tumbling",
+        "Value",
+        "Window",
         "__version__",
+        "aliased",
+        "approx_distinct",
+        "collect",
+        "count",
+        "first",
+        "last",
+        "max",
+        "mean",
+        "min",
+        "stddev",
+        "sum",
+        "top",
+        "variance",
+        "union_inputs",
     }
     assert len(changelog_state.__all__) == len(set(changelog_state.__all__))
     for name in changelog_state.__all__:

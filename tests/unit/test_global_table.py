@@ -12,10 +12,11 @@ import pytest
 import changelog_state as cs
 from changelog_state.changelog.record import StoreIdentity
 from changelog_state.codec.avro import SingleObjectCodec, encode_value
+from changelog_state.codec.expiring import encode_expiring
 from changelog_state.codec.partitioner import kafka_partition, spark_partition
 from changelog_state.config import StoreConfig, TableConfig, log_from_json
 from changelog_state.requests import LookupRequest
-from changelog_state.state.ttl import ABSENT, encode_expiring
+from changelog_state.state.ttl import ABSENT
 from changelog_state.tables.access import TableAccess, by_nearness
 from changelog_state.tables.codec import StoreCodec, TopicCodec
 from changelog_state.tables.context import TaskTables, open_tables
@@ -114,7 +115,11 @@ def test_values_of_a_topic() -> None:
 
 def test_values_of_a_store() -> None:
     table = cs.GlobalTable("users", store="users")
-    stored = {"name": encode_value("A"), "code": encode_expiring([1], 1_000), "none": encode_value(None)}
+    stored = {
+        "name": encode_value("A"),
+        "code": encode_expiring(encode_value([1]), 1_000),
+        "none": encode_value(None),
+    }
     codec = store_codec(table)
     assert codec.decode(stored, "name", 0) == "A"
     assert codec.decode(stored, "nothing", 0) is ABSENT

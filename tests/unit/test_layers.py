@@ -7,17 +7,41 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LAYERS: list[tuple[str, ...]] = [
-    ("changelog_state.errors", "changelog_state._version", "changelog_state.faults"),
-    ("changelog_state.config", "changelog_state.requests", "changelog_state.codec"),
+    ("changelog_state.errors", "changelog_state._version", "changelog_state.faults", "changelog_state.durations"),
+    ("changelog_state.config", "changelog_state.requests", "changelog_state.codec", "changelog_state.schemas"),
     ("changelog_state.changelog", "changelog_state.store"),
     ("restore",),
     ("changelog_state.agent",),
-    ("changelog_state.state", "changelog_state.spark_bridge", "changelog_state.broker"),
-    ("changelog_state.task", "changelog_state.tables", "changelog_state.executor_agents"),
+    ("changelog_state.state", "changelog_state.windows", "changelog_state.spark_bridge", "changelog_state.broker"),
+    (
+        "changelog_state.task",
+        "changelog_state.aggregation",
+        "changelog_state.processors",
+        "changelog_state.tables",
+        "changelog_state.executor_agents",
+    ),
     ("changelog_state.fleet", "changelog_state.routes"),
     ("changelog_state.cluster_status", "changelog_state.service_tables"),
     ("changelog_state.arrangement", "changelog_state.job_errors", "changelog_state.reading"),
-    ("changelog_state.batch_run",),
+    ("changelog_state.settings", "changelog_state.metrics", "changelog_state.inputs"),
+    ("changelog_state.kafka_output",),
+    (
+        "changelog_state.calls",
+        "changelog_state.joins",
+        "changelog_state.processors.call",
+        "changelog_state.processors.checkpoint",
+        "changelog_state.processors.import_call",
+        "changelog_state.aggregation.call",
+        "changelog_state.aggregation.frame",
+        "changelog_state.batch_job",
+    ),
+    (
+        "changelog_state.batch_run",
+        "changelog_state.window_calls",
+        "changelog_state.late_output",
+        "changelog_state.aggregation.windows",
+    ),
+    ("changelog_state.batches",),
     ("changelog_state.service",),
     ("changelog_state", "changelog_state.demo"),
     ("changelog_state.testing", "changelog_state.cli", "changelog_state.__main__", "restore.cli", "restore.__main__"),
@@ -35,6 +59,11 @@ def layer_of(module: str) -> int:
     return max(found)[1]
 
 
+def is_module(name: str) -> bool:
+    path = ROOT / name.replace(".", "/")
+    return path.is_dir() or path.with_suffix(".py").exists()
+
+
 def imports_of(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -42,9 +71,7 @@ def imports_of(path: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             submodules = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {
-                name if (ROOT / (name.replace(".", "/") + ".py")).exists() else node.module for name in submodules
-            }
+            found |= {name if is_module(name) else node.module for name in submodules}
     return {name for name in found if name.split(".")[0] in ("changelog_state", "restore")}
 
 

@@ -1,0 +1,121 @@
+"""Aggregates in windows of event time, against sums over all rows that were not too late."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import changelog_state as cs
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+DELAY, GRACE = 5, 3
+KINDS: dict[str, Any] = {
+    "tumbling": cs.Tumbling("10 minutes", grace="3 minutes"),
+    "hopping": cs.Hopping("10 minutes", every="4 minutes", offset="1 minute", grace="3 minutes"),
+}
+Row = tuple[str, int, int]
+"""Key, minutes behind noon, amount."""
+
+
+def starts_of(kind: str, minute: int) -> list[int]:
+    base = int(NOON.timestamp()) // 60
+    every, offset = (10, 0) if kind == "tumbling" else (4, 1)
+    return [start for start in range(minute - 9, minute + 1) if (base + start - offset) % every == 0]
+
+
+class Model:
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.open: dict[tuple[str, int], list[int]] = defaultdict(list)
+        self.watermark: int | None = None
+        self.late = 0
+
+    def batch(self, rows: list[Row]) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        """What was updated, and what was closed."""
+        touched = set()
+        before = self.watermark
+        for key, minute, amount in rows:
+            for start in starts_of(self.kind, minute):
+                if before is not None and start + 10 + GRACE <= before:
+                    self.late += 1
+                else:
+                    self.open[key, start].append(amount)
+                    touched.add((key, start))
+        over = [each for each in self.open if before is not None and each[1] + 10 + GRACE <= before]
+        updated = {each: self.result(each) for each in touched}
+        closed = {each: self.result(each) for each in over}
+        for each in over:
+            del self.open[each]
+        if rows:
+            reached = max(minute for _, minute, _ in rows) - DELAY
+            self.watermark = reached if before is None else max(before, reached)
+        return updated, closed
+
+    def result(self, each: tuple[str, int]) -> tuple[int, int]:
+        return len(self.open[each]), sum(self.open[each])
+
+
+def frame(spark: Any, rows: list[Row]) -> Any:
+    times = [(key, NOON + timedelta(minutes=minute), amount) for key, minute, amount in rows]
+    return spark.createDataFrame(times, "key string, at timestamp, amount long")
+
+
+def run(service: cs.StateService, spark: Any, batch: int, rows: list[Row], kind: str, emit: Any) -> dict[Any, Any]:
+    found = service.aggregate(
+        frame(spark, rows),
+        batch,
+        key="key",
+        aggs={"n": cs.count(), "total": cs.sum("amount")},
+        window=KINDS[kind],
+        emit=emit,
+        event_time="at",
+        watermark_delay=timedelta(minutes=DELAY),
+    ).selectExpr("key", "unix_millis(window.start) AS start", "unix_millis(window.end) AS end", "n", "total")
+    results = {}
+    for row in found.collect():
+        assert row["end"] - row["start"] == 600_000
+        results[row["key"], (row["start"] // 1000 - int(NOON.timestamp())) // 60] = row["n"], row["total"]
+    return results
+
+
+@pytest.mark.parametrize(("kind", "emit"), [("tumbling", "close"), ("hopping", "update")])
+def test_windows_equal_sums_over_all_rows(kind: str, emit: Any, spark: Any, make_service: Any) -> None:
+    rng, model, service = random.Random(7), Model(kind), make_service(partitions=2)
+    late = 0
+    for batch in range(6):
+        now = 9 * batch
+        rows = [(rng.choice("abc"), now + rng.randint(-25, 9), rng.randint(1, 9)) for _ in range(12)]
+        updated, closed = model.batch(rows)
+        found = run(service, spark, batch, rows, kind, emit)
+        assert found == (closed if emit == "close" else updated)
+        late += service.last_batch.late_rows
+        if batch == 4:  # another driver has the same batch again
+            service.close()
+            service = make_service(partitions=2)
+            assert run(service, spark, batch, rows, kind, emit) == found
+    assert late == model.late > 0
+    # Everything is over, and nothing is left of it.
+    model.batch([("z", 500, 1)])
+    run(service, spark, 6, [("z", 500, 1)], kind, emit)
+    _, closed = model.batch([])
+    assert run(service, spark, 7, [], kind, emit) == (closed if emit == "close" else {})
+    minutes = sorted((key[1] // 1000 - int(NOON.timestamp())) // 60 for key, _ in service.scan())
+    assert minutes == sorted(starts_of(kind, 500))
+
+
+def test_what_windows_of_aggregates_cannot_be(spark: Any, make_service: Any) -> None:
+    service = make_service()
+    for options, match in (
+        ({"window": cs.Session("5 minutes"), "event_time": "at"}, "not Session; use apply_windows"),
+        ({"window": cs.Tumbling("5 minutes")}, "give event_time="),
+        ({"window": cs.Tumbling("5 minutes"), "event_time": "at", "late": "side_output"}, "late is 'side_output'"),
+        ({"window": cs.Tumbling("5 minutes"), "event_time": "at", "emit": "never"}, "emit is 'never'"),
+    ):
+        with pytest.raises(cs.ConfigurationError, match=match):
+            service.aggregate(frame(spark, [("a", 1, 1)]), 0, key="key", aggs={"n": cs.count()}, **options)
