@@ -15,10 +15,12 @@ from benchmarks.session import Bench
 # Each module has ``run(bench: Bench, report: Report) -> None``.
 BENCHES = {
     "apply-count": "benchmarks.apply_count",
+    "kafka-output": "benchmarks.kafka_output",
     "small-batch": "benchmarks.small_batch",
     "restore": "benchmarks.restore",
     "reopen": "benchmarks.reopen",
     "failover": "benchmarks.failover",
+    "aggregate": "benchmarks.aggregate",
 }
 
 

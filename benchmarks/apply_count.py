@@ -26,7 +26,7 @@ from benchmarks.results import Report, Result
 from benchmarks.session import PARTITIONS, SPARK_SETTINGS, Bench
 from benchmarks.streaming import MicroBatch, rows_per_second, run_query, write_nowhere
 
-__all__ = ["run"]
+__all__ = ["FULL", "QUICK", "Events", "Ours", "Peer", "System", "note_ratio", "run", "take_turns"]
 
 OURS = "ours"
 SLOW_SYSTEMS = ("spark-apply-pandas", "spark-tws-pandas")
@@ -58,10 +58,18 @@ def run(bench: Bench, report: Report) -> None:
             systems.append(Peer(bench, few_events if name in SLOW_SYSTEMS else events, name))
         else:
             report.note(f"{name} was left out: it needs the package {requirement}")
-    for number in range(size.rounds + 1):
-        report.say(f"round {number} of {size.rounds}" if number else "warming up")
-        events.produce_round(number)
-        few_events.produce_round(number)
+    take_turns(report, size.rounds, [events, few_events], systems)
+    for ours in systems[:2]:
+        for peer in systems[2:]:
+            note_ratio(report, ours, peer)
+
+
+def take_turns(report: Report, rounds: int, topics: list[Events], systems: list[System]) -> None:
+    """Round by round: new records, then each system processes them; at the end the results of all."""
+    for number in range(rounds + 1):
+        report.say(f"round {number} of {rounds}" if number else "warming up")
+        for events in topics:
+            events.produce_round(number)
         # In turn from both ends, so that none is always the last.
         for system in systems if number % 2 else reversed(systems):
             batches = system.process()
@@ -70,10 +78,11 @@ def run(bench: Bench, report: Report) -> None:
                 report.say(f"{system.label}: {rows_per_second(batches[1:]):,.0f} rows/s")
     for system in systems:
         report.add(system.result())
-    for ours in systems[:2]:
-        for peer in systems[2:]:
-            ratio = rows_per_second(ours.measured) / rows_per_second(peer.measured)
-            report.note(f"{ours.label} is {ratio:.3g} times as fast as {peer.label}")
+
+
+def note_ratio(report: Report, ours: System, peer: System) -> None:
+    ratio = rows_per_second(ours.measured) / rows_per_second(peer.measured)
+    report.note(f"{ours.label} is {ratio:.3g} times as fast as {peer.label}")
 
 
 class Events:
@@ -148,31 +157,34 @@ class System(ABC):
 class Ours(System):
     name, output_mode = OURS, "append"
 
-    def __init__(self, bench: Bench, events: Events, partitioning: str) -> None:
+    def __init__(self, bench: Bench, events: Events, variant: str) -> None:
         super().__init__(bench, events)
-        self.label = f"{OURS} ({partitioning})"
-        self._partitioning = partitioning
-        self._service = bench.service(f"count-{partitioning}")
+        self.label = f"{OURS} ({variant})"
+        self._variant = variant
+        self._service = bench.service(f"count-{variant}")
         self._apply_seconds: dict[int, float] = {}
 
     def on_batch(self, df: DataFrame, batch_id: int) -> None:
+        begun = time.perf_counter()
+        totals = self.totals(df, batch_id)
+        self._apply_seconds[batch_id] = time.perf_counter() - begun
+        write_nowhere(totals)
+
+    def totals(self, df: DataFrame, batch_id: int) -> DataFrame:
         def count(key: str, rows: list[dict[str, Any]], state: Any) -> Iterator[dict[str, Any]]:
             total = state.get("total", default=0) + len(rows)
             state.set("total", total)
             yield {"user_id": key, "total": total}
 
-        begun = time.perf_counter()
-        totals = self._service.apply(
-            df, batch_id, count, key="user_id", schema=COUNT_SCHEMA, partitioning=self._partitioning
+        return self._service.apply(
+            df, batch_id, count, key="user_id", schema=COUNT_SCHEMA, partitioning=self._variant
         )
-        self._apply_seconds[batch_id] = time.perf_counter() - begun
-        write_nowhere(totals)
 
     def details(self) -> dict[str, Any]:
         seconds = [round(self._apply_seconds[batch.batch], 3) for batch in self.measured]
         return {
-            "variant": self._partitioning,
-            "partitioning": self._partitioning,
+            "variant": self._variant,
+            "partitioning": self._variant,
             "apply_seconds": seconds,
             "median_apply_seconds": median(seconds),
         }
