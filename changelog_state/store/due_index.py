@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 from changelog_state.codec.expiring import EVENT_EXPIRING_HEADER, EXPIRING_HEADER, read_expiring
 from changelog_state.codec.kinds import DATA, EXPIRY, TIMER
 from changelog_state.codec.timers import TIMER_HEADER, decode_timer
+from changelog_state.store.base import Store
 
-__all__ = ["CLOCKS", "TIMED", "IndexEntry", "due_range", "index_key", "index_keys", "parse_index_key"]
+__all__ = ["CLOCKS", "TIMED", "DueIndex", "IndexEntry", "due_range", "index_key", "index_keys", "parse_index_key"]
 
 PROCESSING: Final = b"p"
 EVENT: Final = b"e"
@@ -64,6 +65,39 @@ def due_range(kind: bytes, clock: bytes, until_ms: int | None = None) -> tuple[b
     if until_ms is None or until_ms >= _LATEST:
         return prefix, prefix[:-1] + bytes([clock[0] + 1])
     return prefix, prefix + _time(until_ms + 1)
+
+
+class DueIndex:
+    """The entries that a store has, in order; it remembers where they begin.
+
+    What was due is deleted at the front of the index, and whoever looks for its first entry steps over all that was
+    deleted there, one by one, until the store has merged its files: half a second after two million changes.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._begins: dict[bytes, bytes] = {}
+        """By kind and clock: nothing is before this key. Where nothing is known, nothing is said."""
+
+    def added(self, keys: Iterable[bytes]) -> None:
+        """IMPORTANT: to be told of every entry that is written, before it is."""
+        begins = self._begins
+        for key in keys if begins else ():
+            begin = begins.get(key[:_PREFIX_SIZE])
+            if begin is not None and key < begin:
+                begins[key[:_PREFIX_SIZE]] = key
+
+    def until(self, kind: bytes, clock: bytes, until_ms: int) -> Iterator[bytes]:
+        """All entries up to this time, which is included."""
+        start, end = due_range(kind, clock, until_ms)
+        start = self._begins.get(start[:_PREFIX_SIZE], start)
+        return self._store.scan_keys(start, end) if start < end else iter(())
+
+    def first(self, kind: bytes, clock: bytes) -> bytes | None:
+        start, end = due_range(kind, clock)
+        found = next(self._store.scan_keys(self._begins.get(start, start), end), None)
+        self._begins[start] = end if found is None else found
+        return found
 
 
 def parse_index_key(key: bytes) -> IndexEntry:

@@ -12,7 +12,6 @@ from changelog_state.store.due_index import (
     CLOCKS,
     EVENT,
     PROCESSING,
-    IndexEntry,
     due_range,
     index_key,
     parse_index_key,
@@ -40,9 +39,9 @@ def due_records(
     In order of time, then of keys.
     """
     clock = EVENT if by_event_time else PROCESSING
-    start, end = due_range(kind, clock, until_ms)
-    entries: Iterator[bytes] = state.store.scan_keys(start, end)
+    entries = state.due_index.until(kind, clock, until_ms)
     if before:
+        start, end = due_range(kind, clock, until_ms)
         entries = heapq.merge(entries, sorted(key for key in _replaced(state, kind) if start <= key < end))
     found: list[DueRecord] = []
     stale: list[bytes] = []
@@ -69,13 +68,9 @@ def next_due(state: StateStore) -> dict[str, int | None]:
     """By clock, when the next timer or value may be due. Never too late; too early if something was left behind."""
     soonest: dict[str, int | None] = {}
     for clock, name in zip(CLOCKS, ("processing", "event"), strict=True):
-        first = [entry.time_ms for kind in (DATA, TIMER) for entry in _first(state, kind, clock)]
-        soonest[name] = min(first, default=None)
+        first = [state.due_index.first(kind, clock) for kind in (DATA, TIMER)]
+        soonest[name] = min((parse_index_key(key).time_ms for key in first if key is not None), default=None)
     return soonest
-
-
-def _first(state: StateStore, kind: bytes, clock: bytes) -> list[IndexEntry]:
-    return [parse_index_key(key) for key in islice(state.store.scan_keys(*due_range(kind, clock)), 1)]
 
 
 def _replaced(state: StateStore, kind: bytes) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from changelog_state.codec.digest import PairDigest
 from changelog_state.codec.kinds import DATA, EXPIRY, IMAGE, MARKER, TIMER
 from changelog_state.faults import fault_point
 from changelog_state.store.base import Store, next_prefix
-from changelog_state.store.due_index import index_keys
+from changelog_state.store.due_index import DueIndex, index_keys
 from changelog_state.store.images import BatchImages, image_key, image_prefix, pack_images
 from changelog_state.store.meta import META_KEY, StoreMeta
 
@@ -50,6 +50,7 @@ class StateStore:
         self.meta = StoreMeta.decode(stored) if stored is not None else None
         self.marker = self.store.get(MARKER)
         self._images: BatchImages | None = None
+        self.due_index = DueIndex(self.store)
 
     def read(self, keys: list[bytes]) -> list[bytes | None]:
         """Values as they are now."""
@@ -98,6 +99,7 @@ class StateStore:
                 batch = self.store.batch()
             first = False
             put, delete = batch.put, batch.delete
+            self.due_index.added(chunk.due)
             for key in chunk.no_longer_due:
                 delete(key)
             for key in chunk.due:
@@ -143,7 +145,9 @@ class StateStore:
                 delete(key)
             else:
                 put(key, value)
-        for key in index_keys(entries.items()) if with_due else ():
+        due = list(index_keys(entries.items())) if with_due else []
+        self.due_index.added(due)
+        for key in due:
             put(key, b"")
         put(META_KEY, meta.encode())
         self.store.write(batch)
