@@ -62,8 +62,10 @@ class State:
             raise InvalidKeyError(f"state name is {name!r}; names are strings")
         context = self._context
         if ttl is None and context.is_plain and self._collections is None:
-            self._changes[name] = encode_value(value)
-            return
+            stored = self._stored.get(name)
+            if stored is None or stored.startswith(_JSON_HEADER):  # not a list, whose entries would be left behind
+                self._changes[name] = encode_value(value)
+                return
         self._refuse_collection(name)
         lifetime = context.lifetime_of(name) if ttl is None else _lifetime(ttl)
         self._changes[name] = context.encode(context.codec_of(name), value, lifetime)

@@ -193,6 +193,31 @@ def test_what_cannot_be(use: Callable[[Any], Any], match: str) -> None:
         run(batches_of(use))
 
 
+@pytest.mark.parametrize("kind", ["list", "map"])
+def test_what_an_earlier_batch_left_is_not_overwritten_by_a_value(kind: str) -> None:
+    """Its entries would stay behind, and come back with the next list of this name."""
+    steps: Iterator[Callable[[Any], Any]] = iter(
+        [
+            lambda state: state.list("x").extend([1, 2, 3]) if kind == "list" else state.map("x").update({0: 1, 1: 2}),
+            lambda state: state.set("x", 5),
+            lambda state: state.delete("x"),
+            lambda state: state.set("x", 5),
+        ]
+    )
+
+    def function(key: str, rows: list[dict[str, Any]], state: Any) -> None:
+        next(steps)(state)
+
+    given = StateTester(function, key="key")
+    given.batch([{"key": "a"}])
+    with pytest.raises(InvalidInputError, match="cannot be set as a whole"):
+        given.batch([{"key": "a"}])
+    given.batch([{"key": "a"}])
+    assert given.records() == {}
+    given.batch([{"key": "a"}])
+    assert given.get_all("a") == {"x": 5}
+
+
 def test_places_beyond_a_list() -> None:
     with pytest.raises(FunctionError, match=r"IndexError.*'l' has 1 entries, asked for number 1"):
         run(batches_of(lambda state: [state.list("l").append(1), state.list("l")[1]]))
