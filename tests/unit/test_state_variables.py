@@ -198,7 +198,7 @@ def test_what_an_earlier_batch_left_is_not_overwritten_by_a_value(kind: str) -> 
     """Its entries would stay behind, and come back with the next list of this name."""
     steps: Iterator[Callable[[Any], Any]] = iter(
         [
-            lambda state: state.list("x").extend([1, 2, 3]) if kind == "list" else state.map("x").update({0: 1, 1: 2}),
+            lambda state: state.list("x").extend([1, 2]) if kind == "list" else state.map("x").update({0: 1, 1: 2}),
             lambda state: state.set("x", 5),
             lambda state: state.delete("x"),
             lambda state: state.set("x", 5),
