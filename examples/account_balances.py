@@ -1,4 +1,4 @@
-"""Account balances, and a topic that tells of each payment once: docs/KAFKA_OUTPUT.md.
+"""Account balances, and a topic that tells of each payment once: docs/guide/account-balances.md.
 
 A payment is booked if the account has enough. What was decided goes to the topic ``balances``, in the transaction
 that changes the balance. Then the driver dies after a batch was committed, so that Spark runs it again, and the agent

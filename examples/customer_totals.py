@@ -1,4 +1,4 @@
-"""What every customer has spent, with late orders, and no function of Python: docs/AGGREGATIONS.md.
+"""What every customer has spent, with late orders, and no function of Python: docs/guide/customer-totals.md.
 
 Orders come out of order. All of them count for the totals; "last" is the latest by the time of the order, whenever it
 comes. In the end everything is what Spark makes of all orders at once.

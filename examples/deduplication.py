@@ -1,4 +1,4 @@
-"""Each event once, although its producer sends some twice: docs/STATE.md.
+"""Each event once, although its producer sends some twice: docs/guide/deduplication.md.
 
 What was seen is remembered for an hour of event time, one record per event, and then forgotten by itself.
 """

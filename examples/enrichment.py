@@ -1,4 +1,4 @@
-"""Orders enriched from reference data, which every agent follows in full: docs/GLOBAL_TABLES.md.
+"""Orders enriched from reference data, which every agent follows in full: docs/guide/enrichment.md.
 
 The products stand in a compacted topic. A function looks them up while it keeps its own totals; a change of the
 reference data counts from the next batch on.

@@ -1,4 +1,4 @@
-"""Running totals that also count what comes late, and say so: docs/STATE.md.
+"""Running totals that also count what comes late, and say so: docs/guide/late-totals.md.
 
 Purchases come out of order. Those from before the watermark update the totals like others, but their rows are marked.
 In the end the totals are those of all purchases together, whatever the order in which they came.

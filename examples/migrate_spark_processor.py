@@ -1,4 +1,4 @@
-"""A Spark query with state moves here, where it stopped, with its processor as it is: docs/SPARK_PROCESSORS.md.
+"""A Spark query with state moves here, with its processor as it is: docs/guide/migrate-spark-processor.md.
 
 First, Spark's own operator counts purchases and ends a customer's visit half an hour after the last one. Then the
 query is stopped, its state is imported, and ``foreachBatch`` goes on with the same class and a copy of the

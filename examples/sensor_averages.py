@@ -1,4 +1,4 @@
-"""Averages per sensor, and sensors that are forgotten once they have been silent: docs/STATE.md.
+"""Averages per sensor, and sensors that are forgotten once they have been silent: docs/guide/sensor-averages.md.
 
 A sensor's readings are kept for ten minutes of event time. What is older expires, entry by entry; a sensor without
 readings leaves nothing behind, in the store and in the changelog.

@@ -1,4 +1,4 @@
-"""Sessions with timeouts: docs/WINDOWS.md.
+"""Sessions with timeouts: docs/guide/sessions.md.
 
 A visit goes on as long as a user's clicks are less than half an hour apart. When it is over it comes out once, and
 its state is gone.

@@ -45,12 +45,6 @@ def test_example(
         cloudpickle.unregister_pickle_by_value(example)
 
 
-def test_every_example_is_on_a_page() -> None:
-    pages = "\n".join(path.read_text() for path in (EXAMPLES.parent / "docs").glob("*.md"))
-    assert len(NAMES) >= 2
-    assert [name for name in NAMES if f"examples/{name}.py" not in pages] == []
-
-
 def test_no_two_examples_share_a_topic() -> None:
     """They run on one broker here."""
     topics = {
