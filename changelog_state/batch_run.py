@@ -69,6 +69,8 @@ class Outcome:
     """What the rows are made of, held by Spark until it is freed."""
     record: BatchRecord
     tickets: Sequence[Ticket]
+    replayed: frozenset[int]
+    """Partitions that had the batch already, and were not changed."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ class BatchRun:
             raise
         self._report(answers, verdict)
         self.coordinator.close_batch(token)
-        return Outcome(rows.result(), job.materialized, record, job.tickets)
+        return Outcome(rows.result(), job.materialized, record, job.tickets, verdict.replayed)
 
     def _watermark_after(self, record: BatchRecord, tickets: Sequence[Ticket]) -> int | None:
         seen = [ticket.counts["max_event_ms"] for ticket in tickets if ticket.counts["max_event_ms"] is not None]
@@ -197,6 +199,7 @@ class BatchRun:
             if not verdict.clear_first:
                 return _Gate(owners, verdict, {status["partition"]: status["next_due"] for status in statuses})
             cleared = self.coordinator.clear()
+            self.coordinator.control.declare_anew()
             logger.warning("store %s: new query %s, %d records cleared", self.config.name, self.query, cleared)
 
     def _new_record(self, verdict: Verdict) -> BatchRecord:

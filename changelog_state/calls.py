@@ -70,6 +70,11 @@ class Call:
         return arrange(self.df, self.key_columns, self.partitioning, partitions, self.order_by)
 
     @property
+    def record_key(self) -> tuple[str, ...]:
+        """The output columns that make the key of records for a topic, if the user names no others."""
+        return self.key_columns
+
+    @property
     def partitioner(self) -> str:
         return PARTITIONERS[self.partitioning] + ("-windows" if self.more_key_types else "")
 

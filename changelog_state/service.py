@@ -180,10 +180,10 @@ class StateService(FunctionBatches, AggregateBatches, JoinBatches, ProcessorBatc
             lateness.delay_ms,
             call.watermark_ms,
         )
-        if self._settings.migration == "eager" and not self._rewritten:
+        if self._settings.migration == "eager" and not self._rewritten and program.rewrites:
             work = replace(work, rewrite=True)
         if call.output_topic is not None:
-            work = replace(work, output_topic=planned(call.output_topic, call.schema, call.key_columns, self._config))
+            work = replace(work, output_topic=planned(call.output_topic, call.schema, call.record_key, self._config))
         if not self._lock.acquire(blocking=False):
             raise BatchRunningError(
                 f"store {self._config.name} is in use by another call of apply() or clear(); one at a time"
@@ -203,7 +203,10 @@ class StateService(FunctionBatches, AggregateBatches, JoinBatches, ProcessorBatc
             if arranged.topic is not None:
                 self._check_source(arranged.topic)
             identity = StoreIdentity.of(self._config, call.partitioner, codec.describe())
-            coordinator = self._reigning(identity, spark_bridge.spark_of(df), call.declares)
+            if self._applied is not None and self._applied[0] != query:
+                self._abdicate()  # an epoch of its own tells what was taken over from what comes later
+            declares = {**self._settings.variables, **call.declares}
+            coordinator = self._reigning(identity, declares, spark_bridge.spark_of(df))
             assert self._topic is not None
             if work.output_topic is not None:
                 fitted = self._output_topics.fitted(work.output_topic, self._topic)
@@ -236,7 +239,8 @@ class StateService(FunctionBatches, AggregateBatches, JoinBatches, ProcessorBatc
             self._keep(outcome.materialized)
             fault_point("driver.before_return")
             self._applied = applied
-            self._rewritten = True
+            # Where the batch was there already, what a replay has rewritten was thrown away.
+            self._rewritten = self._rewritten or (work.rewrite and not outcome.replayed)
             summary = BatchSummary.of(outcome.record, outcome.tickets)
             self._metrics.note(summary)
             return outcome.rows, summary
@@ -340,7 +344,7 @@ class StateService(FunctionBatches, AggregateBatches, JoinBatches, ProcessorBatc
             if identity is None:
                 return 0
             reader.refuse_if_running()
-            coordinator = self._reigning(identity)
+            coordinator = self._reigning(identity, {})  # what is stored may be of any type
             try:
                 cleared = coordinator.clear()
             finally:
@@ -372,15 +376,14 @@ class StateService(FunctionBatches, AggregateBatches, JoinBatches, ProcessorBatc
     def _reigning(
         self,
         identity: StoreIdentity,
+        declares: Mapping[str, Variable],
         spark: SparkSession | None = None,
-        declares: Mapping[str, Variable] | None = None,
     ) -> Coordinator:
         """The coordinator of this driver; taking the epoch the first time.
 
-        ``declares``: variables beside those of the settings. All have to agree with what the store has before the
-        epoch is taken.
+        ``declares``: the variables, which have to agree with what the store has before the epoch is taken.
         """
-        declared = declared_types({**self._settings.variables, **(declares or {})})
+        declared = declared_types(declares)
         is_new = any(self._declared.get(each.name) != each.recorded for each in declared)
         if self._coordinator is not None and (self._coordinator.identity != identity or is_new):
             self._abdicate()

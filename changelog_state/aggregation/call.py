@@ -95,6 +95,10 @@ class AggregateCall(Call):
         """Tasks see the latest of several rows, and cannot tell which ones were late."""
         return None if lateness.event_time is None else replace(lateness.event_time, late="accept")
 
+    @property
+    def record_key(self) -> tuple[str, ...]:
+        return self.key_columns if self.closing is None else self.key_columns[:-1]
+
     def arranged(self, partitions: int) -> Arranged:
         from changelog_state.aggregation.frame import aggregated
 

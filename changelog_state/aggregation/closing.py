@@ -24,11 +24,17 @@ class Closing:
     grace_ms: int
     emit: Literal["update", "close"]
 
-    def set_timers(self, task: PartitionTask, suffix: bytes, encoded: pa.Array, starts: pa.Array) -> None:
-        """For windows that are new."""
-        for key, start_ms in zip(encoded.to_pylist(), starts.to_pylist(), strict=True):
-            at_ms = start_ms + self.size_ms + self.grace_ms
-            task.stage.add_later(TIMER + key + suffix, encode_timer(TimerTime(at_ms, by_event_time=True)))
+    def set_timers(self, task: PartitionTask, suffix: bytes, windows: Iterable[tuple[bytes, int]]) -> None:
+        """By their keys, with where they begin."""
+        for key, start_ms in windows:
+            timer = encode_timer(TimerTime(self._closes_ms(start_ms), by_event_time=True))
+            task.stage.add_later(TIMER + key + suffix, timer)
+
+    def is_over(self, start_ms: int, watermark_ms: int | None) -> bool:
+        return watermark_ms is not None and self._closes_ms(start_ms) <= watermark_ms
+
+    def _closes_ms(self, start_ms: int) -> int:
+        return start_ms + self.size_ms + self.grace_ms
 
     def forget_timers(self, task: PartitionTask, suffix: bytes, keys: Iterable[bytes]) -> None:
         for key in keys:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +32,8 @@ _DATA = pa.scalar(DATA, pa.binary())
 @dataclass(frozen=True)
 class AggregateProgram:
     """For batches with the key, the plan's partials, and what ``columns.py`` names."""
+
+    rewrites: ClassVar[bool] = False
 
     plan: Plan
     name: str
@@ -102,7 +104,8 @@ class _Run:
             values = self._expiring(batch, values, spec.ttl)
         if self._closing is not None:
             new = pc.is_null(stored)
-            self._closing.set_timers(task, self._suffix, encoded.filter(new), key_columns[-1].filter(new))
+            its_windows = (column.filter(new).to_pylist() for column in (encoded, key_columns[-1]))
+            self._closing.set_timers(task, self._suffix, zip(*its_windows, strict=True))
         changed = pc.fill_null(pc.not_equal(values, stored), True)
         record_keys, values, stored = (column.filter(changed) for column in (record_keys, values, stored))
         self._stage(record_keys, values, stored, encoded)
@@ -167,23 +170,37 @@ class _Run:
     def _close(self, keys: list[bytes]) -> list[tuple[bytes, bytes]]:
         """Records of windows that are over, with what is stored; their results are kept for the output."""
         closing, task = self._closing, self._task
+        keys = [] if closing is None else self._over(closing, keys)
         if closing is None or not keys:
             return []
         closing.forget_timers(task, self._suffix, keys)
         task.counts.timers += len(keys)
-        record_keys = pa.array([DATA + key + self._suffix for key in keys], pa.binary())
-        stored = task.session.read_columns(record_keys)
-        there = pc.is_valid(stored)
-        record_keys, stored = record_keys.filter(there), stored.filter(there)
-        if closing.emit == "close" and len(stored):
-            its_keys = [key for key, is_there in zip(keys, there.to_pylist(), strict=True) if is_there]
-            decoded = zip(*(task.codec.decode(key)[0] for key in its_keys), strict=True)
-            fields = [*task.spec.output_schema][: len(task.spec.key_columns) - 1]
-            kinds = [*(field.type for field in fields), pa.int64()]
-            key_columns = [pa.array(column, kind) for column, kind in zip(decoded, kinds, strict=True)]
-            values = visible_values(stored, task.spec.batch_time_ms, task.spec.watermark_ms)
-            self._closed.append(self._output(key_columns, self._aggregation.finished(values)))
-        return list(zip(record_keys.to_pylist(), stored.to_pylist(), strict=True))
+        record_keys = [DATA + key + self._suffix for key in keys]
+        stored = task.session.read_columns(pa.array(record_keys, pa.binary()))
+        if closing.emit == "close":
+            self._give_out(closing, keys, stored)
+        found = zip(record_keys, stored.to_pylist(), strict=True)
+        return [(record_key, value) for record_key, value in found if value is not None]
+
+    def _over(self, closing: Closing, keys: list[bytes]) -> list[bytes]:
+        """Windows whose time has come; others have got a longer grace since their timers were set."""
+        starts = {key: self._task.codec.decode(key)[0][-1] for key in keys}
+        over = {key for key, start_ms in starts.items() if closing.is_over(start_ms, self._task.spec.watermark_ms)}
+        closing.set_timers(self._task, self._suffix, ((key, starts[key]) for key in keys if key not in over))
+        return [key for key in keys if key in over]
+
+    def _give_out(self, closing: Closing, keys: list[bytes], stored: pa.Array) -> None:
+        """The results of windows, without those that have outlived their time to live."""
+        task = self._task
+        values = visible_values(stored, task.spec.batch_time_ms, task.spec.watermark_ms)
+        its_keys = [key for key, is_visible in zip(keys, values.is_valid().to_pylist(), strict=True) if is_visible]
+        if not its_keys:
+            return
+        decoded = zip(*(task.codec.decode(key)[0] for key in its_keys), strict=True)
+        fields = [*task.spec.output_schema][: len(task.spec.key_columns) - 1]
+        kinds = [*(field.type for field in fields), pa.int64()]
+        key_columns = [pa.array(column, kind) for column, kind in zip(decoded, kinds, strict=True)]
+        self._closed.append(self._output(key_columns, self._aggregation.finished(values.drop_null())))
 
     def _find_schema(self, fingerprint: bytes) -> str | None:
         [found] = self._task.session.read([SCHEMA + fingerprint])

@@ -68,7 +68,9 @@ def in_windows(df: DataFrame, window: Tumbling | Hopping, event_time: str) -> Da
         F.when(last - F.lit(back) + F.lit(window.size_ms) > at, last - F.lit(back))
         for back in range(0, window.size_ms, every_ms)
     ]
-    return df.withColumn(WINDOW_START, F.explode(F.array_compact(F.array(*starts))))
+    # A row without a time must reach its task, which refuses it: exploding nothing would lose it.
+    whole = F.when(at.isNull(), F.array(F.lit(0).cast("long"))).otherwise(F.array_compact(F.array(*starts)))
+    return df.withColumn(WINDOW_START, F.explode(whole))
 
 
 def closing(window: Tumbling | Hopping, emit: Emit) -> Closing:

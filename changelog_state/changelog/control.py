@@ -61,6 +61,7 @@ class ControlLog:
         """
         self._config = config
         self._identity = identity
+        self._declared = tuple(declared)
         known = read_control(config)
         _verify_epoch(config, known.epoch, identity)
         known.variables.agreed(declared)
@@ -80,11 +81,16 @@ class ControlLog:
         self.batch = record
 
     def forget_batch(self) -> None:
-        """The store is empty: there is no batch, and no variable was ever of another type."""
+        """The store is empty: there is no batch, and no variable was ever of any type."""
         self._write(_BATCH_KEY, None)
         self.batch = None
         self.variables = Declarations()
-        self._write_epoch()
+        self._await_visible(self._write_epoch())
+
+    def declare_anew(self) -> None:
+        """Before anything is written to a store that was emptied: this driver's variables are its first ones."""
+        self.variables = Declarations().agreed(self._declared)
+        self._await_visible(self._write_epoch())
 
     def _write_epoch(self) -> int:
         record = Epoch(self.epoch, self.driver, int(time.time() * 1000), **vars(self._identity))

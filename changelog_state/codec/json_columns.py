@@ -92,8 +92,7 @@ def _lists(column: pa.Array) -> pa.Array:
 def _maps(column: pa.Array) -> pa.Array:
     column = column.take(pa.array(np.arange(len(column))))  # so that its entries are those of its rows, and no more
     keys = json_texts(column.keys)
-    if not pa.types.is_string(column.type.key_type):
-        keys = _strings(keys)
+    keys = pc.if_else(pc.starts_with(keys, '"'), keys, _strings(keys))  # names are strings, whatever they tell
     return _joined("{", _regrouped(_joined(keys, ":", json_texts(column.items)), column), "}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -51,6 +51,8 @@ class ImportedState:
 @dataclass(frozen=True)
 class ImportProgram:
     """Rows have the key, and one state of it each, or one timer."""
+
+    rewrites: ClassVar[bool] = False
 
     states: Sequence[ImportedState]
     by_event_time: bool

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
@@ -37,6 +37,8 @@ _KEYS_AT_ONCE = 10_000
 
 @dataclass(frozen=True)
 class ProcessorProgram:
+    rewrites: ClassVar[bool] = False
+
     processor: bytes
     """Pickled. Every task has a copy of its own, as in Spark: what it keeps ends with the task."""
     output_schema: StructType

@@ -88,11 +88,11 @@ class PlainCodec(AnyCodec):
 
     def _other(self, value: Any) -> Any:
         """A value of the built-in schema that is not of this type: written before it was declared, or as another."""
+        if self.migrate is not None:
+            return self._migrated(value)
         try:
             return self._take(value)
         except (TypeError, OverflowError):
-            if self.migrate is not None:
-                return self._migrated(value)
             raise self._stored(value) from None
 
     def _accept(self, value: Any) -> Any:

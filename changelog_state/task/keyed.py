@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -25,6 +25,8 @@ _KEYS_AT_ONCE = 10_000
 
 @dataclass(frozen=True)
 class KeyedProgram:
+    rewrites: ClassVar[bool] = True
+
     function: Callable[..., Any]
     on_timer: Callable[..., Any] | None = None
     on_late: Callable[..., Any] | None = None

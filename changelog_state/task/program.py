@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -16,6 +16,9 @@ __all__ = ["Program", "pickled", "unpickled"]
 
 
 class Program(Protocol):
+    rewrites: ClassVar[bool]
+    """Whether it writes values of earlier generations anew, if it is told to."""
+
     def run(self, task: PartitionTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Go through all rows, sorted by key, and what is due; stage all changes, give out all output rows."""
 

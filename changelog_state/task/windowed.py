@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -45,6 +45,8 @@ _PAGE: Final = 500
 
 @dataclass(frozen=True)
 class WindowedProgram:
+    rewrites: ClassVar[bool] = True
+
     functions: WindowFunctions
     kind: WindowKind
     more_key_types: tuple[str, ...] = WINDOW_TYPES

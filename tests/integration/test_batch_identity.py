@@ -91,6 +91,28 @@ def test_a_new_query_may_continue(job: Job, make_service: Any) -> None:
     assert job.outputs[1][1] == job.outputs[1][2]
 
 
+def test_two_queries_of_one_driver(spark: Any, make_service: Any) -> None:
+    """The second takes the store over; a replay of a batch of its own goes by that batch's record, like any other."""
+    service = make_service(on_new_query="continue")
+
+    def run(query: str, batch: int, *rows: tuple[str, int]) -> list[Any]:
+        frame = spark.createDataFrame(rows, "user_id string, at long").selectExpr(
+            "user_id", "timestamp_seconds(at) AS at"
+        )
+        options: dict[str, Any] = {"event_time": "at", "late": "drop", "query_id": query}
+        return service.apply(frame, batch, count, key="user_id", schema=SCHEMA, **options).collect()
+
+    run("first", 0, *((f"user-{number}", 1) for number in range(20)))
+    run("second", 0, ("b", 40))
+    found = run("second", 1, ("b", 50), ("b", 100))
+    told = service.last_batch
+    assert found == [("b", 3)]
+    assert run("second", 1, ("b", 50), ("b", 100)) == found, "nothing is late that was not"
+    assert service.last_batch.batch_time_ms == told.batch_time_ms
+    with pytest.raises(cs.CheckpointRolledBackError):
+        run("second", 0, ("b", 40))
+
+
 def test_a_new_query_may_start_empty(job: Job, make_service: Any) -> None:
     job.run(make_service())
     shutil.rmtree(job.checkpoint)

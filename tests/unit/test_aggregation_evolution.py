@@ -97,6 +97,7 @@ def test_keys_written_by_three_generations_meet_in_one_batch() -> None:
         ((picking.last("x"), LONG), (picking.first("x"), LONG)),
         ((collecting.collect("x", 3), LONG), (collecting.collect("x", 3, keep="oldest"), LONG)),
         ((distinct.approx_distinct("x"), LONG), (distinct.approx_distinct("x", rsd=0.02), LONG)),
+        ((distinct.approx_distinct("x"), LONG), (distinct.approx_distinct("x"), spark.StringType())),
         ((extremes.min("x"), spark.DecimalType(10, 2)), (extremes.min("x"), spark.DecimalType(12, 2))),
     ],
 )

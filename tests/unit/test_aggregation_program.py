@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Literal
 from unittest.mock import ANY
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import to_arrow_type
 
-from changelog_state.aggregation.columns import ROWS, partial_name
-from changelog_state.aggregation.functions import adding, counting
+from changelog_state.aggregation.closing import Closing
+from changelog_state.aggregation.columns import LATE, ROWS, TIMED, partial_name
+from changelog_state.aggregation.functions import adding, collecting, counting, distinct, moments
 from changelog_state.aggregation.plan import Plan, plan_of
 from changelog_state.aggregation.program import AggregateProgram
 from changelog_state.codec.avro import encode_value
 from changelog_state.codec.expiring import encode_expiring
-from changelog_state.codec.kinds import DATA, SCHEMA
+from changelog_state.codec.kinds import DATA, SCHEMA, TIMER
 from changelog_state.errors import ConfigurationError, ValueEncodingError
 from changelog_state.state.ttl import Ttl
 from changelog_state.store.base import next_prefix
 from changelog_state.task.partition_task import PartitionTask
-from changelog_state.task.spec import BatchSpec
+from changelog_state.task.spec import BatchSpec, EventTime
 from changelog_state.testing.partition import MemoryPartition
 
 NOW_MS = 1_000_000
@@ -80,7 +83,9 @@ def run(owner: Owner, *batches: pa.RecordBatch, program: Plan | None = None, **s
     return first, told
 
 
-def run_once(owner: Owner, *batches: pa.RecordBatch, program: Plan | None, **settings: Any) -> tuple[Any, Any]:
+def run_once(
+    owner: Owner, *batches: pa.RecordBatch, program: Plan | None, closing: Closing | None = None, **settings: Any
+) -> tuple[Any, Any]:
     spec = BatchSpec(
         **{
             "batch": owner.batch,
@@ -96,7 +101,7 @@ def run_once(owner: Owner, *batches: pa.RecordBatch, program: Plan | None, **set
     )
     session = owner.session(owner.batch)
     task = PartitionTask(spec, lambda: session, is_due=True)
-    shipped = pickle.loads(pickle.dumps(AggregateProgram(program or plan(), "agg")))
+    shipped = pickle.loads(pickle.dumps(AggregateProgram(program or plan(), "agg", closing=closing)))
     output = list(shipped.run(task, task.accepted(iter(batches))))
     assert all(each.schema == spec.output_schema for each in output)
     told = task.finish()
@@ -175,3 +180,120 @@ def test_an_earlier_schema_is_found_in_the_store() -> None:
     changed = plan_of({"n": adding.sum("x"), "total": counting.count()}, {"n": [spark.LongType()], "total": []})
     with pytest.raises(ConfigurationError, match="aggregate 'n' is kept as 'count'"):
         run(owner, with_partials(["a"], [1], [1], [1], [1]), program=changed)
+
+
+# -- windows of ten milliseconds, which are a column of the key ----------------------------------------
+
+COUNT = plan_of({"n": counting.count()}, {"n": []})
+WINDOW = pa.struct([("start", pa.timestamp("us")), ("end", pa.timestamp("us"))])
+
+
+def windowed(
+    owner: Owner,
+    *rows: tuple[str, int],
+    watermark_ms: int | None = None,
+    grace_ms: int = 0,
+    emit: Literal["update", "close"] = "close",
+    program: Plan = COUNT,
+    **settings: Any,
+) -> tuple[Any, Any]:
+    """Rows of (key, start of the window), sorted; each counts as one row. Gives (key, start, results …)."""
+    keys, starts = [row[0] for row in rows], [row[1] for row in rows]
+    ones = [1] * len(rows)
+    given = {"k": pa.array(keys, pa.string()), "w": pa.array(starts, pa.int64())}
+    given |= {
+        partial_name(0): ones,
+        "at": pa.array(starts, pa.timestamp("ms")),
+        TIMED: ones,
+        LATE: [0] * len(rows),
+        ROWS: ones,
+    }
+    results = [pa.field(name, pa.int64() if name == "n" else kind) for name, kind in output_types(program)]
+    schema = pa.schema([("k", pa.string()), ("window", WINDOW), *results, ("ticket", pa.binary())])
+    found, told = run(
+        owner,
+        *([pa.record_batch(given)] if rows else []),
+        program=program,
+        closing=Closing(10, grace_ms, emit),
+        key_columns=("k", "w"),
+        key_types=("string", "long"),
+        output_schema=schema,
+        watermark_ms=watermark_ms,
+        event_time=EventTime("at"),
+        **settings,
+    )
+    for _, window, *_ in found:
+        assert window["end"] - window["start"] == timedelta(milliseconds=10)
+    since_1970 = ((window["start"] - datetime(1970, 1, 1)) // timedelta(milliseconds=1) for _, window, *_ in found)
+    return [(row[0], start, *row[2:]) for row, start in zip(found, since_1970, strict=True)], told
+
+
+def output_types(program: Plan) -> list[tuple[str, pa.DataType]]:
+    return [(field.name, to_arrow_type(field.dataType)) for field in program.output.fields]
+
+
+def timers(owner: Owner) -> int:
+    return sum(1 for _ in owner.store.scan(TIMER, next_prefix(TIMER)))
+
+
+def test_a_window_comes_out_once_and_leaves_nothing() -> None:
+    owner = Owner()
+    assert windowed(owner, ("a", 0), ("a", 10), ("b", 0))[0] == []
+    assert windowed(owner, ("a", 0), watermark_ms=9)[0] == []
+    rows, told = windowed(owner, ("c", 20), watermark_ms=10)
+    assert rows == [("a", 0, 2), ("b", 0, 1)]
+    assert told["counts"]["timers"] == 2
+    assert windowed(owner, watermark_ms=30)[0] == [("a", 10, 1), ("c", 20, 1)]
+    assert (owner.records(), timers(owner)) == ({}, 0)
+
+
+def test_each_update_comes_out_and_the_end_only_removes() -> None:
+    owner = Owner()
+    assert windowed(owner, ("a", 0), emit="update")[0] == [("a", 0, 1)]
+    assert windowed(owner, ("a", 0), emit="update")[0] == [("a", 0, 2)]
+    assert windowed(owner, emit="update", watermark_ms=10)[0] == []
+    assert (owner.records(), timers(owner)) == ({}, 0)
+
+
+def test_a_longer_grace_holds_for_windows_that_are_open() -> None:
+    owner = Owner()
+    windowed(owner, ("a", 0), ("b", 0))
+    assert windowed(owner, ("a", 0), grace_ms=5, watermark_ms=12)[0] == []
+    assert windowed(owner, grace_ms=5, watermark_ms=14)[0] == []
+    assert windowed(owner, grace_ms=5, watermark_ms=15)[0] == [("a", 0, 2), ("b", 0, 1)]
+    assert (owner.records(), timers(owner)) == ({}, 0)
+
+
+def test_a_shorter_grace_lets_them_come_out_when_the_longer_one_is_over() -> None:
+    owner = Owner()
+    windowed(owner, ("a", 0), grace_ms=5)
+    assert windowed(owner, watermark_ms=12)[0] == []
+    assert windowed(owner, watermark_ms=15)[0] == [("a", 0, 1)]
+
+
+def test_a_window_that_has_outlived_its_time_to_live_does_not_come_out() -> None:
+    owner = Owner()
+    windowed(owner, ("a", 0), ttl=Ttl(1.0))
+    windowed(owner, ("b", 0), ttl=Ttl(1.0), batch_time_ms=NOW_MS + 500)
+    rows, _ = windowed(owner, ttl=Ttl(1.0), batch_time_ms=NOW_MS + 1_000, watermark_ms=10)
+    assert rows == [("b", 0, 1)]
+    assert (owner.records(), timers(owner)) == ({}, 0)
+
+
+def test_an_added_aggregate_has_seen_nothing_of_a_window_that_closes() -> None:
+    owner = Owner()
+    windowed(owner, ("a", 0), program=plan_of({"rows": counting.count()}, {"rows": []}))
+    added = {
+        "rows": counting.count(),
+        "n": counting.count(),
+        "mean": adding.mean("x"),
+        "total": adding.sum("x"),
+        "spread": moments.variance("x"),
+        "some": collecting.collect("x", 2),
+        "top": collecting.top("x", 2, by="x"),
+        "visitors": distinct.approx_distinct("x"),
+    }
+    long = spark.LongType()
+    types = {name: [] if name in ("rows", "n") else [long, long] if name == "top" else [long] for name in added}
+    rows, _ = windowed(owner, program=plan_of(added, types), watermark_ms=10)
+    assert rows == [("a", 0, 1, 0, None, None, None, [], [], 0)]

@@ -156,10 +156,11 @@ def test_what_could_not_be_read_is_refused_at_once(kind: type, words: list[str])
 
 
 def test_every_generation_counts_not_only_the_last() -> None:
-    program = Program(state=[cs.Value("n", int)])
-    program.declare([cs.Value("n", float)])
-    with pytest.raises(SchemaEvolutionError, match="variable n"):
-        program.declare([cs.Value("n", str)])
+    program = Program(state=[cs.Value("n", str)])
+    program.declare([cs.Value("n", int, migrate=len)])
+    with pytest.raises(SchemaEvolutionError, match="variable n.*str.*float"):
+        program.declare([cs.Value("n", float)])
+    program.declare([cs.Value("n", float, migrate=lambda old: float(len(str(old))))])
 
 
 def test_a_kind_of_variable_stays() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64encode
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -57,6 +58,23 @@ def test_every_type(name: str) -> None:
         assert [None if text is None else Decimal(text) for text in found] == wanted
     else:
         assert with_numbers_as_text(found) == with_numbers_as_text(wanted)
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "name"),
+    [
+        (date(2024, 2, 29), pa.date32(), "2024-02-29"),
+        (datetime(2024, 2, 29, 12), pa.timestamp("us"), "2024-02-29T12:00:00.000000"),
+        (b"\0\xff", pa.binary(), "AP8="),
+        (7, pa.int64(), "7"),
+        (True, pa.bool_(), "true"),
+        (1.5, pa.float64(), "1.5"),
+        (math.nan, pa.float64(), "NaN"),
+        ('"', pa.string(), '"'),
+    ],
+)
+def test_keys_of_maps_are_names(key: Any, kind: pa.DataType, name: str) -> None:
+    assert read(json_texts(pa.array([[(key, 1)], []], pa.map_(kind, pa.int64())))) == [{name: 1}, {}]
 
 
 def test_rows() -> None:

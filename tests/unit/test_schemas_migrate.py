@@ -67,6 +67,15 @@ def test_a_plain_type_migrates_what_is_not_of_it() -> None:
     assert codec.decode(avro.encode(5), lambda _: avro.schema_json or "") == "5!"
 
 
+def test_a_plain_type_migrates_also_what_would_fit() -> None:
+    """250 cents are no 250.0 euros."""
+    old, euros = codec_for(int, name="balance"), codec_for(float, name="balance", migrate=lambda cents: cents / 100)
+    check_evolution("balance", euros, [old.declaration])
+    assert euros.decode(old.encode(250), lambda _: "") == 2.5
+    assert euros.decode(euros.encode(250), lambda _: "") == 250.0
+    assert codec_for(float, name="balance").decode(old.encode(250), lambda _: "") == 250.0
+
+
 def test_what_a_migration_returns_must_fit() -> None:
     codec = codec_for(Cents, name="sum", migrate=lambda old: {"cents": 1})
     with pytest.raises(

@@ -217,6 +217,6 @@ class Mean(Function):
         return pa.StructArray.from_arrays(added, fields=list(self.state.arrow))
 
     def finish(self, state: pa.Array) -> pa.Array:
-        total, count = (column.to_numpy() for column in state.flatten())
+        total, count = (column.fill_null(0).to_numpy() for column in state.flatten())
         some = count > 0
         return pa.array(np.divide(total, count, out=np.zeros(len(total)), where=some), mask=~some)

@@ -98,7 +98,7 @@ class ArrivedList(Function):
         return joined_lists(old, partials[0], self.k, sort=None, newest=self.newest)
 
     def finish(self, state: pa.Array) -> pa.Array:
-        return state
+        return like_lists(state, state.flatten())
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class SortedList(Function):
 
     def finish(self, state: pa.Array) -> pa.Array:
         if self.by is None:
-            return state
+            return like_lists(state, state.flatten())
         _, values = state.flatten().flatten()
         return like_lists(state, values)
 

@@ -54,4 +54,4 @@ class Count(Function):
         return pc.add_checked(old.fill_null(0) if old.null_count else old, new)
 
     def finish(self, state: pa.Array) -> pa.Array:
-        return state
+        return state.fill_null(0)

@@ -22,6 +22,7 @@ from changelog_state.aggregation.functions.hyperloglog import (
     estimates,
     merged_sketches,
 )
+from changelog_state.aggregation.values import Value
 from changelog_state.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -42,18 +43,19 @@ def approx_distinct(column: Input, *, rsd: float = 0.05) -> Aggregate:
     if isinstance(rsd, bool) or not isinstance(rsd, (int, float)) or not smallest <= rsd <= largest:
         raise ConfigurationError(f"approx_distinct() is given rsd={rsd!r}; give {smallest:.4f} to {largest:.2f}")
     p = math.ceil(2 * math.log2(_ERROR / rsd))
-    return Aggregate("approx_distinct", (column,), lambda values, name: Distinct(p))
+    return Aggregate("approx_distinct", (column,), lambda values, name: Distinct(values[0], p))
 
 
 @dataclass(frozen=True)
 class Distinct(Function):
+    value: Value
     p: int
 
     kind = "approx_distinct"
 
     @property
     def definition(self) -> str:
-        return f"approx_distinct with {1 << self.p} registers"
+        return f"approx_distinct of {self.value.kept} with {1 << self.p} registers"
 
     @property
     def state(self) -> AvroType:
@@ -70,6 +72,8 @@ class Distinct(Function):
     def partials(self, inputs: Sequence[Column], order: Sequence[Column]) -> list[Column]:
         """The entries of a sketch. For one key at most some per register, however many rows it has."""
         (value,) = inputs
+        if self.value.is_whole:
+            value = value.cast("long")  # a hash is one of bytes: integers of all widths are to be the same
         rest_bits = 64 - self.p
         hashed = F.xxhash64(value)
         register = F.shiftrightunsigned(hashed, rest_bits)

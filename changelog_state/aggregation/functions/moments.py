@@ -86,7 +86,7 @@ class Variance(Function):
         )
 
     def finish(self, state: pa.Array) -> pa.Array:
-        count, _, m2 = (column.to_numpy() for column in state.flatten())
+        count, _, m2 = (column.fill_null(0).to_numpy() for column in state.flatten())
         some = count > 1
         found = np.divide(m2, count - 1, out=np.zeros(len(m2)), where=some)
         return pa.array(np.sqrt(found) if self.root else found, mask=~some)
