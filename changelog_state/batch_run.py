@@ -205,11 +205,13 @@ class BatchRun:
     def _new_record(self, verdict: Verdict) -> BatchRecord:
         last = self.coordinator.control.batch
         watermark_ms = self.work.watermark_ms if last is None else last.watermark_after_ms
+        # A clock that was put back, or another driver's, must not bring back what has expired.
+        now_ms = int(time.time() * 1000)
         return BatchRecord(
             query=self.query,
             batch=self.batch,
             epoch=self.coordinator.epoch,
-            batch_time_ms=int(time.time() * 1000),
+            batch_time_ms=now_ms if last is None else max(now_ms, last.batch_time_ms),
             watermark_before_ms=watermark_ms,
             watermark_after_ms=watermark_ms,
             offsets_hash=self.offsets_hash,

@@ -126,6 +126,8 @@ class _Run:
         if ttl.by_event_time:
             assert spec.event_time is not None, "checked by the call"
             begins = event_times_ms(batch, spec.event_time.column)
+            if spec.watermark_ms is not None:  # what late rows change is not over at once
+                begins = pc.max_element_wise(begins, spec.watermark_ms)
         else:
             begins = pa.repeat(pa.scalar(spec.batch_time_ms, pa.int64()), len(values))
         return expiring_values(values, pc.add(begins, ttl.milliseconds), by_event_time=ttl.by_event_time)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from changelog_state.codec.avro import JSON_CODEC, SingleObjectCodec
 from changelog_state.codec.entries import LIST_CODEC, MAP_CODEC
 from changelog_state.codec.kinds import SCHEMA
-from changelog_state.codec.timed import EVENT_EXPIRING_CODEC, EXPIRING_CODEC, TIMER_CODEC
+from changelog_state.codec.timed import EVENT_EXPIRING_CODEC, EXPIRING_CODEC, REFRESHED_CODEC, TIMER_CODEC
 from changelog_state.config import FORMAT_VERSION, StoreConfig
 
 __all__ = ["AvroRecord", "BatchRecord", "Claim", "Epoch", "Marker", "StoreIdentity", "schema_records"]
@@ -207,6 +207,7 @@ def schema_records() -> list[tuple[bytes, bytes]]:
         JSON_CODEC,
         EXPIRING_CODEC,
         EVENT_EXPIRING_CODEC,
+        REFRESHED_CODEC,
         LIST_CODEC,
         MAP_CODEC,
         TIMER_CODEC,

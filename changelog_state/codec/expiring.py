@@ -10,11 +10,23 @@ from typing import Final, NamedTuple
 
 from changelog_state.codec.longs import read_long, write_long
 
-__all__ = ["EVENT_EXPIRING_HEADER", "EXPIRING_HEADER", "Expiring", "encode_expiring", "read_expiring"]
+__all__ = [
+    "EVENT_EXPIRING_HEADER",
+    "EXPIRING_HEADER",
+    "FOR_EVER_MS",
+    "REFRESHED_HEADER",
+    "Expiring",
+    "encode_expiring",
+    "read_expiring",
+]
 
 EXPIRING_HEADER: Final = bytes.fromhex("c30128c3b28c1fc4f7e0")
 EVENT_EXPIRING_HEADER: Final = bytes.fromhex("c30150e25fa114a9861f")
-_HEADERS: Final = (EXPIRING_HEADER, EVENT_EXPIRING_HEADER)
+REFRESHED_HEADER: Final = bytes.fromhex("c3013a4b7c788cb2a6c9")
+FOR_EVER_MS: Final = 253_402_300_799_999
+"""The last millisecond that a datetime can tell."""
+_HEADERS: Final = (EXPIRING_HEADER, EVENT_EXPIRING_HEADER, REFRESHED_HEADER)
+_CLOCKS: Final = (b"\x00", b"\x02")
 _HEADER_SIZE: Final = len(EXPIRING_HEADER)
 
 
@@ -23,10 +35,17 @@ class Expiring(NamedTuple):
     by_event_time: bool
     value: bytes
     """An encoded value."""
+    lives_ms: int | None = None
+    """How long it lives from now on whenever it is read; None: reading it changes nothing."""
 
 
-def encode_expiring(value: bytes, expires_ms: int, *, by_event_time: bool = False) -> bytes:
+def encode_expiring(
+    value: bytes, expires_ms: int, *, by_event_time: bool = False, lives_ms: int | None = None
+) -> bytes:
     """By hand, as there may be one per value."""
+    if lives_ms is not None:
+        times = (write_long(expires_ms), write_long(lives_ms), _CLOCKS[by_event_time])
+        return b"".join((REFRESHED_HEADER, *times, write_long(len(value)), value))
     header = EVENT_EXPIRING_HEADER if by_event_time else EXPIRING_HEADER
     return b"".join((header, write_long(expires_ms), write_long(len(value)), value))
 
@@ -36,5 +55,9 @@ def read_expiring(data: bytes) -> Expiring | None:
     if not data.startswith(_HEADERS):
         return None
     expires_ms, at = read_long(data, _HEADER_SIZE)
+    by_event_time, lives_ms = data.startswith(EVENT_EXPIRING_HEADER), None
+    if data.startswith(REFRESHED_HEADER):
+        lives_ms, at = read_long(data, at)
+        by_event_time, at = data[at] == 2, at + 1
     size, at = read_long(data, at)
-    return Expiring(expires_ms, data.startswith(EVENT_EXPIRING_HEADER), data[at : at + size])
+    return Expiring(expires_ms, by_event_time, data[at : at + size], lives_ms)

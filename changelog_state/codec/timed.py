@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from changelog_state.codec.avro import SingleObjectCodec
-from changelog_state.codec.expiring import EVENT_EXPIRING_HEADER, EXPIRING_HEADER
+from changelog_state.codec.expiring import EVENT_EXPIRING_HEADER, EXPIRING_HEADER, REFRESHED_HEADER
 from changelog_state.codec.timers import TIMER_HEADER
 
-__all__ = ["EVENT_EXPIRING_CODEC", "EXPIRING_CODEC", "TIMER_CODEC"]
+__all__ = ["EVENT_EXPIRING_CODEC", "EXPIRING_CODEC", "REFRESHED_CODEC", "TIMER_CODEC"]
+
+_CLOCK: Final = {"type": "enum", "name": "changelog_state.Clock", "symbols": ["processing", "event"]}
 
 
 def _expiring(name: str) -> SingleObjectCodec:
@@ -23,21 +25,28 @@ def _expiring(name: str) -> SingleObjectCodec:
 
 EXPIRING_CODEC: Final = _expiring("changelog_state.Expiring")
 EVENT_EXPIRING_CODEC: Final = _expiring("changelog_state.EventExpiring")
+REFRESHED_CODEC: Final = SingleObjectCodec(
+    {
+        "type": "record",
+        "name": "changelog_state.Refreshed",
+        "fields": [
+            {"name": "expires_ms", "type": "long"},
+            {"name": "lives_ms", "type": "long"},
+            {"name": "clock", "type": _CLOCK},
+            {"name": "value", "type": "bytes"},
+        ],
+    }
+)
 TIMER_CODEC: Final = SingleObjectCodec(
     {
         "type": "record",
         "name": "changelog_state.Timer",
-        "fields": [
-            {"name": "at_ms", "type": "long"},
-            {
-                "name": "clock",
-                "type": {"type": "enum", "name": "changelog_state.Clock", "symbols": ["processing", "event"]},
-            },
-        ],
+        "fields": [{"name": "at_ms", "type": "long"}, {"name": "clock", "type": _CLOCK}],
     }
 )
-assert (EXPIRING_CODEC.header, EVENT_EXPIRING_CODEC.header, TIMER_CODEC.header) == (
+assert (EXPIRING_CODEC.header, EVENT_EXPIRING_CODEC.header, REFRESHED_CODEC.header, TIMER_CODEC.header) == (
     EXPIRING_HEADER,
     EVENT_EXPIRING_HEADER,
+    REFRESHED_HEADER,
     TIMER_HEADER,
 )

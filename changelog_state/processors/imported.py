@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from changelog_state.codec.expiring import encode_expiring, read_expiring
 from changelog_state.codec.timers import TimerTime
 from changelog_state.errors import ChangelogStateError, InvalidInputError
 from changelog_state.processors.entry_keys import EntryKeys
@@ -95,11 +94,10 @@ class ImportProgram:
 class _Context(StateContext):
     """Values get the time that they bring along."""
 
-    expires_ms = 0
+    given_ms = 0
 
-    def expiring(self, data: bytes, ttl: Ttl, *, not_before: bytes | None = None) -> bytes:
-        other = None if not_before is None else read_expiring(not_before)
-        return encode_expiring(data, self.expires_ms if other is None else max(self.expires_ms, other.expires_ms))
+    def expires_ms(self, ttl: Ttl) -> int:
+        return self.given_ms
 
 
 class _Writer:
@@ -128,5 +126,5 @@ class _Writer:
     def _value(self, found: Any) -> Any:
         if not self.imported.expires:
             return found
-        self._context.expires_ms = found["ttlExpirationMs"]
+        self._context.given_ms = found["ttlExpirationMs"]
         return found["value"]

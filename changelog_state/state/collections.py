@@ -16,6 +16,7 @@ from changelog_state.codec.entries import (
     list_header,
     read_list_header,
 )
+from changelog_state.codec.expiring import read_expiring
 from changelog_state.codec.kinds import DATA
 from changelog_state.errors import InvalidInputError, InvalidKeyError
 from changelog_state.store.base import next_prefix
@@ -57,6 +58,8 @@ class Collection:
         self.read: dict[bytes, bytes | None] = {}
         """What is known of the stored ones; None: there is none."""
         self._complete = state._header_before(name, self.kind) is None
+        self._expires = self._ttl is not None or read_expiring(state._stored.get(name, b"")) is not None
+        """Whether there may be entries that expire: also those from before it was declared like this."""
 
     @property
     def is_changed(self) -> bool:
@@ -66,6 +69,10 @@ class Collection:
         """Entries that were read along with the key: the first ones, or all."""
         self.read.update(entries)
         self._complete = self._complete or complete
+
+    @property
+    def is_empty(self) -> bool:
+        return next(self._range(refresh=False), None) is None
 
     def settle(self) -> None:
         """The function is through with it: nothing is left of a collection that has become empty."""
@@ -78,7 +85,7 @@ class Collection:
         suffix = self._prefix[len(DATA) + len(self._state._key) :]
         for entry, data in self.written.items():
             previous: Previous = self.read.get(entry, UNKNOWN)
-            if previous is None and self._ttl is not None:
+            if previous is None and self._expires:
                 previous = UNKNOWN  # one that has expired may be there still
             if previous != data:
                 yield suffix + entry, data, previous
@@ -91,9 +98,14 @@ class Collection:
         if data is None:
             return None
         value = self._context.visible(data)
-        if value is not None and self._ttl is not None and self._ttl.on_read:
-            self._put(entry, self._context.lives_longer(data, self._ttl))
+        if value is not None and self._expires:
+            self._refresh(entry, data)
         return value
+
+    def _refresh(self, entry: bytes, data: bytes) -> None:
+        renewed = self._context.refreshed(data)
+        if renewed is not None:
+            self._put(entry, renewed)
 
     def _stored(self, entry: bytes) -> bytes | None:
         if entry not in self.read:
@@ -114,24 +126,30 @@ class Collection:
         raise NotImplementedError  # what a header holds is a matter of the kind
 
     def _write_header(self, header: bytes | None) -> None:
-        if header is not None and self._ttl is not None:
-            # Event time may go back, but the header has to outlive all entries.
-            header = self._context.expiring(header, self._ttl, not_before=self._state._data(self.name))
+        if header is not None and self._expires:
+            header = self._context.outliving(header, self._ttl, self._state._data(self.name))
         self._state._changes[self.name] = header
 
     # -- many --------------------------------------------------------------------------------------------
 
-    def _range(self, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Entries of [start, end) as they are visible now, in order of their keys."""
-        written = sorted(
-            (entry, data) for entry, data in self.written.items() if start <= entry and (end is None or entry < end)
-        )
-        stored = (entry for entry in self._stored_range(start, end) if entry[0] not in self.written)
-        for entry, data in heapq.merge(stored, written):
+    def _range(
+        self, start: bytes = b"", end: bytes | None = None, *, refresh: bool = True
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Entries of [start, end) as they are visible now, in order of their keys.
+
+        They may be changed and deleted meanwhile, and reading some may change others: each is given as it is when its
+        turn comes. New ones are not met.
+        """
+        written = {
+            entry: data for entry, data in self.written.items() if start <= entry and (end is None or entry < end)
+        }
+        stored = (entry for entry in self._stored_range(start, end) if entry[0] not in written)
+        for entry, found in heapq.merge(stored, sorted(written.items())):
+            data = self.written.get(entry, found)
             value = None if data is None else self._context.visible(data)
             if value is not None and data is not None:
-                if self._ttl is not None and self._ttl.on_read:
-                    self._put(entry, self._context.lives_longer(data, self._ttl))
+                if refresh and self._expires:
+                    self._refresh(entry, data)
                 yield entry, value
 
     def _stored_range(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
@@ -226,7 +244,9 @@ class MapState(Collection):
         return sum(1 for _ in self._range())
 
     def settle(self) -> None:
-        if self.written and not any(self.written.values()) and next(self._range(), None) is None:
+        if self._state._kind_of(self.name) != self.kind:
+            return  # it was deleted, and there may be something else of that name since
+        if self.written and not any(self.written.values()) and self.is_empty:
             self._write_header(None)
 
     def snapshot(self) -> dict[Any, Any]:
@@ -244,7 +264,7 @@ class MapState(Collection):
         return encode_entry_key(key)
 
     def _keep_header(self) -> None:
-        if self._ttl is not None or self._state._data(self.name) is None:
+        if self._expires or self._state._data(self.name) is None:
             self._write_header(MAP_HEADER)
 
 
@@ -270,7 +290,7 @@ class ListState(Collection):
             self.append(value)
 
     def __len__(self) -> int:
-        if self._ttl is None:
+        if not self._expires:
             return self._bounds.next - self._bounds.first
         return sum(1 for _ in self._range())
 
@@ -283,13 +303,21 @@ class ListState(Collection):
     def __getitem__(self, index: slice) -> list[Any]: ...
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            first, last, step = index.indices(len(self))
-            if step != 1:
-                return list(self)[index]
-            return [self[number] for number in range(first, last)]
+            return self._slice(index)
         value = self._get(self._place(index))
         assert value is not None, "a place is that of a visible entry"
         return self._decode(value)
+
+    def _slice(self, index: slice) -> list[Any]:
+        if self._expires:
+            return list(self)[index]
+        places = range(*index.indices(len(self)))
+        if not places:
+            return []
+        first = self._bounds.first + min(places)
+        entries = self._range(encode_entry_key(first), encode_entry_key(first + max(places) - min(places) + 1))
+        found = [self._decode(value) for _, value in entries]
+        return found[:: places.step] if places.step > 0 else found[::-1][:: -places.step]
 
     def __setitem__(self, index: int, value: Any) -> None:
         self._set(self._place(index), value)
@@ -323,7 +351,7 @@ class ListState(Collection):
         return f"ListState({self.name!r})"
 
     def _oldest(self, number: int) -> list[bytes]:
-        if self._ttl is None:
+        if not self._expires:
             return [encode_entry_key(self._bounds.first + place) for place in range(number)]
         return [entry for entry, _ in islice(self._range(), max(0, number))]
 
@@ -337,7 +365,7 @@ class ListState(Collection):
         if not -size <= index < size:
             raise IndexError(f"list {self.name!r} has {size} entries, asked for number {index}")
         number = index if index >= 0 else index + size
-        if self._ttl is None:
+        if not self._expires:
             return encode_entry_key(self._bounds.first + number)
         return next(islice(self._range(), number, None))[0]
 

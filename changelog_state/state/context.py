@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from changelog_state.codec.avro import JSON_CODEC, decode_value, fingerprint_of
-from changelog_state.codec.expiring import encode_expiring, read_expiring
+from changelog_state.codec.expiring import FOR_EVER_MS, encode_expiring, read_expiring
 from changelog_state.codec.kinds import SCHEMA
 from changelog_state.durations import point_ms
 from changelog_state.errors import ConfigurationError, ValueEncodingError
@@ -63,13 +63,26 @@ class StateContext:
         self.reads = reads
         self._event_column = event_column
         self._generations = generations or {}
-        self.rows: Sequence[Mapping[str, Any]] = ()
-        """Of the key that is processed."""
+        self._rows: Sequence[Mapping[str, Any]] = ()
+        self._latest_ms: int | None = None
+        lifetimes = (ttl, *(each.lifetime for each in self.variables.values()))
+        self._by_event_time = any(each is not None and each.by_event_time for each in lifetimes)
         self.schemas: dict[bytes, str] = {}
         """Those with which values were written, by fingerprint."""
         self._known_schemas: dict[bytes, str] = {}
         self.is_plain = not self.variables and ttl is None
         """Nothing is declared: values are what they are."""
+
+    @property
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """Of the key that is processed."""
+        return self._rows
+
+    @rows.setter
+    def rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._rows, self._latest_ms = rows, None
+        if self._by_event_time and rows:
+            self._event_time()  # now, as functions may change their rows
 
     def lifetime_of(self, name: str) -> Ttl | None:
         variable = self.variables.get(name)
@@ -87,35 +100,64 @@ class StateContext:
             self.schemas[codec.fingerprint] = codec.schema_json
         return data if ttl is None else self.expiring(data, ttl)
 
-    def expiring(self, data: bytes, ttl: Ttl, *, not_before: bytes | None = None) -> bytes:
-        """An encoded value, to live from now on, and no shorter than another one by the same clock."""
-        begins = self._event_time() if ttl.by_event_time else self.now_ms
-        expires_ms = begins + ttl.milliseconds
-        other = None if not_before is None else read_expiring(not_before)
-        if other is not None and other.by_event_time == ttl.by_event_time:
-            expires_ms = max(expires_ms, other.expires_ms)
-        return encode_expiring(data, expires_ms, by_event_time=ttl.by_event_time)
+    def expiring(self, data: bytes, ttl: Ttl) -> bytes:
+        """An encoded value, to live from now on."""
+        lives_ms = ttl.milliseconds if ttl.on_read else None
+        return encode_expiring(data, self.expires_ms(ttl), by_event_time=ttl.by_event_time, lives_ms=lives_ms)
+
+    def expires_ms(self, ttl: Ttl) -> int:
+        """Until when what is written now lives."""
+        return self._begins_ms(ttl.by_event_time) + ttl.milliseconds
+
+    def outliving(self, header: bytes, ttl: Ttl | None, before: bytes | None) -> bytes:
+        """A collection's header, to outlive all entries, those from before it was declared like this included.
+
+        A millisecond longer: what is over is removed in order of time, and a header without entries harms nobody.
+        Entries that are there may live by another clock, or for ever: then so does the header.
+        """
+        other = None if before is None else read_expiring(before)
+        if before is None:
+            if ttl is None:
+                return header
+            expires_ms, by_event_time = self.expires_ms(ttl) + 1, ttl.by_event_time
+        elif ttl is None or other is None or other.by_event_time != ttl.by_event_time:
+            expires_ms, by_event_time = FOR_EVER_MS, other is not None and other.by_event_time
+        else:
+            expires_ms, by_event_time = max(self.expires_ms(ttl) + 1, other.expires_ms), ttl.by_event_time
+        return encode_expiring(header, expires_ms, by_event_time=by_event_time)
+
+    def _begins_ms(self, by_event_time: bool) -> int:
+        return self._event_time() if by_event_time else self.now_ms
 
     def _event_time(self) -> int:
-        """The latest of the key's rows; without any, the watermark."""
-        if self.rows and self._event_column is not None:
-            return max(point_ms(row[self._event_column], "event time") for row in self.rows)
-        known = self.watermark_ms
-        if known is None:
-            raise ConfigurationError(
-                "a ttl by event time needs to know the rows' event time; give event_time= with the column that has it"
-            )
-        return known
+        """The latest of the key's rows, and not before the watermark: what late rows write is not over at once."""
+        if self._latest_ms is None:
+            known = [] if self.watermark_ms is None else [self.watermark_ms]
+            column = self._event_column
+            if self._rows and column is not None:
+                known.append(max(point_ms(row[column], "event time") for row in self._rows))
+            if not known:
+                raise ConfigurationError(
+                    "a ttl by event time needs to know the rows' event time; give event_time= with the column that "
+                    "has it"
+                )
+            self._latest_ms = max(known)
+        return self._latest_ms
 
     # -- reading -----------------------------------------------------------------------------------------
 
     def visible(self, data: bytes) -> bytes | None:
         return visible(data, self.now_ms, self.watermark_ms)
 
-    def lives_longer(self, data: bytes, ttl: Ttl) -> bytes:
-        """A value that was read, with its time begun anew."""
-        expiring = read_expiring(data)
-        return self.expiring(data if expiring is None else expiring.value, ttl)
+    def refreshed(self, data: bytes) -> bytes | None:
+        """A value that was read, with its time begun anew; None if reading it changes nothing."""
+        found = read_expiring(data)
+        if found is None or found.lives_ms is None:
+            return None
+        begins_ms = self._begins_ms(found.by_event_time)
+        return encode_expiring(
+            found.value, begins_ms + found.lives_ms, by_event_time=found.by_event_time, lives_ms=found.lives_ms
+        )
 
     def decode(self, codec: ValueCodec, data: bytes) -> Any:
         """An encoded value without its time."""

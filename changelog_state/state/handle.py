@@ -80,14 +80,14 @@ class State:
 
     def exists(self, name: str) -> bool:
         """True also for a stored None."""
-        data = self._data(name)
-        return data is not None and self._context.visible(data) is not None
+        found = self._found_collection(name)
+        return self._visible(name) is not None if found is None else not found.is_empty
 
     def items(self) -> Iterator[tuple[str, Any]]:
         """Names and values in order of the names."""
         for name in sorted({**self._stored, **self._changes}):
             data = self._data(name)
-            if data is not None and self._context.visible(data) is not None:
+            if data is not None and self.exists(name):
                 yield name, self._read(name, data, None)
 
     # -- collections -------------------------------------------------------------------------------------
@@ -180,6 +180,19 @@ class State:
     def _data(self, name: str) -> bytes | None:
         return self._changes[name] if name in self._changes else self._stored.get(name)
 
+    def _visible(self, name: str) -> bytes | None:
+        """The encoded value, without its time."""
+        data = self._data(name)
+        return None if data is None else self._context.visible(data)
+
+    def _kind_of(self, name: str) -> str | None:
+        """ "list" or "map", if it is one that is not over."""
+        data = self._data(name)
+        if data is None or data.startswith(_JSON_HEADER):
+            return None
+        value = self._context.visible(data)
+        return None if value is None else is_header(value)
+
     def _header_before(self, name: str, kind: str) -> bytes | None:
         """The stored header of a collection of this kind, be it expired."""
         data = self._stored.get(name)
@@ -197,34 +210,33 @@ class State:
             return self._missing(name, default)
         kind = is_header(value)
         if kind is not None:
-            return (self.list(name) if kind == "list" else self.map(name)).snapshot()
-        lifetime = context.lifetime_of(name)
-        if lifetime is not None and lifetime.on_read:
-            self._changes[name] = context.lives_longer(data, lifetime)
+            found = self.list(name) if kind == "list" else self.map(name)
+            return self._missing(name, default) if found.is_empty else found.snapshot()
+        renewed = context.refreshed(data)
+        if renewed is not None:
+            self._changes[name] = renewed
         return context.decode(context.codec_of(name), value)
 
     def _collection(self, name: str, kind: type[_C]) -> _C:
         if self._collections is None:
             self._collections = {}
         found = self._collections.get(name)
-        if found is None:
-            name_suffix(name)
-            data = self._data(name)
-            if data is not None and is_header(_unwrapped(data)) != kind.kind:
+        if found is not None and not isinstance(found, kind):
+            raise InvalidInputError(f"{name!r} is used as a {found.kind} and as a {kind.kind}; use two names")
+        if found is None or name in self._changes:  # which may be a value by now
+            value = self._visible(name)
+            if value is not None and is_header(value) != kind.kind:
                 raise InvalidInputError(
                     f"{name!r} is asked for as a {kind.kind}, but is stored as "
-                    f"a {is_header(_unwrapped(data)) or 'plain value'}; use another name, or delete it first"
+                    f"a {is_header(value) or 'plain value'}; use another name, or delete it first"
                 )
+        if found is None:
+            name_suffix(name)
             found = self._collections[name] = kind(self, name, self._context.variables.get(name))
-        if not isinstance(found, kind):
-            raise InvalidInputError(f"{name!r} is used as a {found.kind} and as a {kind.kind}; use two names")
         return found
 
     def _found_collection(self, name: str) -> Collection | None:
-        data = self._data(name)
-        if data is None or data.startswith(_JSON_HEADER):
-            return None
-        kind = is_header(_unwrapped(data))
+        kind = self._kind_of(name)
         return None if kind is None else self.list(name) if kind == "list" else self.map(name)
 
     def _refuse_collection(self, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from changelog_state.codec.timers import TimerTime
 
@@ -20,19 +20,26 @@ class KeyTimers:
         self.changes[name] = self._recent[name] = time
 
     def due(
-        self, stored: Iterable[tuple[str, TimerTime]], now_ms: int, watermark_ms: int | None
+        self,
+        stored: Iterable[tuple[str, TimerTime]],
+        now_ms: int,
+        watermark_ms: int | None,
+        may_call: Callable[[TimerTime], bool],
     ) -> Iterator[tuple[str, TimerTime]]:
         """Those whose time has come, earliest first, each deleted before it is given.
 
         ``stored``: the stored ones that are due. Setting a timer while another one is handled counts in this batch
         only for a later time than that one's: else a timer that is always set again would never let the batch end.
+        ``may_call``: whether one that was set in this batch is called in it already; else it comes with the next.
         """
         waiting = dict(stored)
         after: int | None = None
         while True:
             for name, time in self._recent.items():
                 waiting.pop(name, None)
-                if time is not None and _is_due(time, now_ms, watermark_ms) and (after is None or time.at_ms > after):
+                if time is None or not _is_due(time, now_ms, watermark_ms) or not may_call(time):
+                    continue
+                if after is None or time.at_ms > after:
                     waiting[name] = time
             self._recent = {}
             if not waiting:

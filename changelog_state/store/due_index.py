@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from changelog_state.codec.expiring import EVENT_EXPIRING_HEADER, EXPIRING_HEADER, read_expiring
+from changelog_state.codec.expiring import EVENT_EXPIRING_HEADER, EXPIRING_HEADER, REFRESHED_HEADER, read_expiring
 from changelog_state.codec.kinds import DATA, EXPIRY, TIMER
 from changelog_state.codec.timers import TIMER_HEADER, decode_timer
 from changelog_state.store.base import Store
@@ -22,7 +22,7 @@ __all__ = ["CLOCKS", "TIMED", "DueIndex", "IndexEntry", "due_range", "index_key"
 PROCESSING: Final = b"p"
 EVENT: Final = b"e"
 CLOCKS: Final = (PROCESSING, EVENT)
-TIMED: Final = (EXPIRING_HEADER, EVENT_EXPIRING_HEADER, TIMER_HEADER)
+TIMED: Final = (EXPIRING_HEADER, EVENT_EXPIRING_HEADER, REFRESHED_HEADER, TIMER_HEADER)
 """What values that have a time begin with."""
 _SIGN: Final = 1 << 63
 _LATEST: Final = (1 << 63) - 1

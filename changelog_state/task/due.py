@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from changelog_state.codec.keys import KeyCodec
@@ -19,7 +19,7 @@ MOST_EXPIRED = 10_000
 
 
 class DueWork:
-    def __init__(self, records: Iterable[tuple[bytes, bytes]], codec: KeyCodec) -> None:
+    def __init__(self, records: Iterable[tuple[bytes, bytes]], codec: KeyCodec, most_timers: int) -> None:
         self.timers: dict[bytes, list[tuple[str, TimerTime]]] = defaultdict(list)
         self.expired: dict[bytes, list[tuple[bytes, bytes]]] = defaultdict(list)
         """What the record key ends with, and the value as it is stored."""
@@ -32,6 +32,9 @@ class DueWork:
                 self.expired[key].append((record_key[end:], value))
         self._keys = sorted({*self.timers, *self.expired})
         self._done = 0
+        clocks = Counter(time.by_event_time for timers in self.timers.values() for _, time in timers)
+        self.is_cut = frozenset(clock for clock, count in clocks.items() if count >= most_timers)
+        """Clocks by which more timers may be due, and later ones have to wait: True is event time."""
 
     def take_through(self, last: bytes | None) -> list[bytes]:
         """Keys that have something due, up to this one, that were not taken before; None: all that are left."""

@@ -39,7 +39,9 @@ class FixedWindows:
             at = its.windows[start_ms]
             yield from calls.update(its.key, self._kind.window(start_ms), rows, at)
             self._set_timer(at)
-        opened = {start_ms for start_ms, at in its.windows.items() if at.was_stored} | set(plan.rows) | set(its.due)
+        # A window has something due also when a value in it has expired, which may be after it has come out.
+        coming_out = {start_ms for start_ms, names in its.due.items() if CLOSE in names}
+        opened = {start_ms for start_ms, at in its.windows.items() if at.was_stored} | set(plan.rows) | coming_out
         for start_ms, rows in sorted(plan.late.items()):
             yield from calls.late(its.key, self._kind.window(start_ms), rows, its.windows.get(start_ms))
         for start_ms, at in sorted(its.windows.items()):
@@ -72,5 +74,5 @@ class FixedWindows:
                 at.timers[CLOSE] = None
             else:
                 at.forget()
-        elif start_ms in its.due:  # a longer grace than when the timer was set
+        elif CLOSE in its.due.get(start_ms, ()):  # a longer grace than when the timer was set
             at.timers[CLOSE] = self._kind.closes_ms(window)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -169,7 +170,8 @@ class _Run:
         timers = state._key_timers()
         if on_timer is not None:
             stored = self._due_work().timers.get(encoded_key, ())
-            for name, time in timers.due(stored, spec.batch_time_ms, spec.watermark_ms):
+            may_call = partial(self._task.may_call, due=self._due_work())
+            for name, time in timers.due(stored, spec.batch_time_ms, spec.watermark_ms, may_call):
                 self._task.counts.timers += 1
                 produced.extend(on_timer(key, name, to_datetime(time.at_ms), state) or ())
         stage_timers(self._task, encoded_key, timers)

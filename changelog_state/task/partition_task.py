@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from changelog_state.codec.digest import EMPTY_DIGEST
 from changelog_state.codec.keys import KeyCodec
+from changelog_state.codec.timers import TimerTime
 from changelog_state.errors import InvalidKeyError
 from changelog_state.faults import fault_point
 from changelog_state.state.context import StateContext
@@ -125,10 +126,14 @@ class PartitionTask:
     def due(self, *, timers: bool) -> DueWork:
         """``timers``: whether the program handles them; else they stay."""
         if not self._is_due:
-            return DueWork((), self.codec)
+            return DueWork((), self.codec, MOST_TIMERS)
         spec = self.spec
         found = self.session.due(spec.batch_time_ms, spec.watermark_ms, MOST_TIMERS if timers else 0, MOST_EXPIRED)
-        return DueWork(found, self.codec)
+        return DueWork(found, self.codec, MOST_TIMERS)
+
+    def may_call(self, time: TimerTime, due: DueWork) -> bool:
+        """A timer that was set in this batch, and is due: not before earlier ones, nor if there were enough."""
+        return time.by_event_time not in due.is_cut and self.counts.timers < MOST_TIMERS
 
     def finish(self) -> dict[str, Any]:
         """Seal what was staged: what the ticket tells. Who has not spoken to the owner has nothing to say to it."""

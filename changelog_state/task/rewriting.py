@@ -48,7 +48,9 @@ class Rewriting:
             value = data if expiring is None else expiring.value
             new = context.encode(codec, context.decode(codec, value), None)
             if expiring is not None:
-                new = encode_expiring(new, expiring.expires_ms, by_event_time=expiring.by_event_time)
+                new = encode_expiring(
+                    new, expiring.expires_ms, by_event_time=expiring.by_event_time, lives_ms=expiring.lives_ms
+                )
             yield suffix, new, data
 
     def _search(self) -> Iterator[tuple[bytes, bytes, bytes]]:

@@ -60,12 +60,16 @@ class SlidingWindows:
                 calls.count_late(len(its_rows))
             if is_late and not calls.accepts_late:
                 late[time_ms] = its_rows
-            elif time_ms not in before or is_late:
+            elif time_ms not in before or (is_late and not self._comes_out(its, time_ms)):
                 opened.append(time_ms)
             self._keep(its, time_ms, its_rows)
         merged = {time_ms: [*before.get(time_ms, ()), *new.get(time_ms, ())] for time_ms in {*before, *new}}
         of_all, of_new = _Moments(merged), _Moments(new)
-        still_open = [time_ms for time_ms in before if not calls.is_closed(self._window(time_ms))]
+        still_open = [
+            time_ms
+            for time_ms in before
+            if not calls.is_closed(self._window(time_ms)) or (calls.accepts_late and self._comes_out(its, time_ms))
+        ]
         for time_ms in sorted({*opened, *still_open}):
             found = (of_all if time_ms in opened else of_new).between(time_ms - size_ms, time_ms)
             if found:
@@ -102,6 +106,10 @@ class SlidingWindows:
             gone = self._calls.has_passed(self._kind.leaves_ms(window))
             at.timers[_LEAVE] = None if gone else self._kind.leaves_ms(window)
             at.note = None if gone else at.note
+
+    def _comes_out(self, its: KeyWindows, time_ms: int) -> bool:
+        """Whether the window that ends then is closed by this batch, and has all that came before."""
+        return CLOSE in its.due.get(time_ms - self._kind.size_ms, ())
 
     def _window(self, time_ms: int) -> Window:
         return self._kind.window(time_ms - self._kind.size_ms)

@@ -19,6 +19,7 @@ from changelog_state.codec.entries import (
     read_list_header,
 )
 from changelog_state.codec.expiring import encode_expiring, read_expiring
+from changelog_state.codec.timed import EVENT_EXPIRING_CODEC, EXPIRING_CODEC, REFRESHED_CODEC
 from changelog_state.codec.timers import TimerTime, decode_timer, encode_timer
 from changelog_state.schemas.declared import codec_for
 from changelog_state.schemas.plain_values import decode_plain
@@ -39,9 +40,13 @@ def test_values_with_a_time(example: dict[str, Any]) -> None:
     found = read_expiring(data)
     assert found is not None
     assert found[:2] == (example["expires_ms"], example["by_event_time"])
+    assert found.lives_ms == example.get("lives_ms")
     assert decode_value(found.value) == example["value"]
     value = encode_value(example["value"])
-    assert encode_expiring(value, example["expires_ms"], by_event_time=example["by_event_time"]) == data
+    times = {name: example.get(name) for name in ("by_event_time", "lives_ms")}
+    assert encode_expiring(value, example["expires_ms"], **times) == data
+    [codec] = [each for each in (EXPIRING_CODEC, EVENT_EXPIRING_CODEC, REFRESHED_CODEC) if each.header == data[:10]]
+    assert codec.decode(data)["value"] == value, "as any reader of Avro reads it"
 
 
 @examples("timers")

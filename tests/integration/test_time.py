@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -117,7 +118,7 @@ def test_what_becomes_of_late_rows(spark: Any, make_service: Any) -> None:
 
 
 def test_a_driver_that_died_before_the_commit_leaves_no_watermark(
-    spark: Any, make_service: Any, faults: Path
+    spark: Any, make_service: Any, faults: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The record is durable, the state is not: the next driver computes the same batch with the same times."""
     service = make_service(state=VARIABLES)
@@ -129,6 +130,12 @@ def test_a_driver_that_died_before_the_commit_leaves_no_watermark(
     assert rows_of(run(again, frame(spark, ("a", 30)), 1)) == [("a", "rows", 2)]
     assert again.last_batch.watermark_ms == minute(-5).timestamp() * 1000
     assert again.last_batch.next_watermark_ms == minute(25).timestamp() * 1000
+
+    # A clock that is behind brings nothing back that has expired.
+    time_ms = again.last_batch.batch_time_ms
+    monkeypatch.setattr("changelog_state.batch_run.time", SimpleNamespace(time=lambda: time_ms / 1000 - 60))
+    run(again, frame(spark, ("a", 31)), 2)
+    assert again.last_batch.batch_time_ms == time_ms
 
 
 def test_values_expire_where_there_are_no_rows(spark: Any, make_service: Any, broker: Any, tmp_path: Path) -> None:

@@ -141,7 +141,8 @@ class Model:
             mine = [(at, operations) for k, at, operations in rows if k == key]
             kept = self.keys.setdefault(key, Key())
             if mine:
-                event_time = max(at for at, _ in mine)
+                known = [] if self.watermark is None else [self.watermark]
+                event_time = max(known + [at for at, _ in mine])
                 for _, operations in mine:
                     for operation in operations:
                         self.operate(kept, event_time, *operation)

@@ -218,6 +218,142 @@ def test_what_an_earlier_batch_left_is_not_overwritten_by_a_value(kind: str) -> 
     assert given.get_all("a") == {"x": 5}
 
 
+def steps_of(*steps: Callable[[Any], Any], **options: Any) -> StateTester:
+    """Each step is a batch of its own, for one key; ``run`` runs the next one."""
+    waiting = list(steps)
+    given = batches_of(lambda state: current[0](state), **options)
+    current = [waiting[0]]
+
+    def batch(rows: Any = (), *, batch: Callable[..., Any] = given.batch) -> Any:
+        if rows:
+            current[0] = waiting.pop(0)
+        return batch(rows)
+
+    given.batch = batch  # type: ignore[method-assign]
+    return given
+
+
+@pytest.mark.parametrize("kind", ["list", "map"])
+def test_a_value_set_after_a_list_or_map_of_that_name_was_deleted(kind: str) -> None:
+    def fill(state: Any) -> None:
+        state.list("x").extend([1, 2]) if kind == "list" else state.map("x").update({0: 1, 1: 2})
+
+    def replace(state: Any) -> Any:
+        state.delete("x")
+        state.set("x", 5)
+        return state.get("x")
+
+    both = lambda state: (fill(state), replace(state))[1]  # noqa: E731
+    for steps in ((fill, replace), (both,)):
+        given = steps_of(*steps)
+        assert [run(given) for _ in steps][-1] == 5
+        assert given.get_all("a") == {"x": 5}
+        assert len(given.records()) == 1
+        given.restore()
+        assert given.get_all("a") == {"x": 5}
+
+
+def test_a_map_is_not_written_under_a_value() -> None:
+    def use(state: Any) -> None:
+        state.map("x")["a"] = 1
+        state.delete("x")
+        state.set("x", 5)
+        state.map("x")["b"] = 2
+
+    with pytest.raises(InvalidInputError, match="asked for as a map, but is stored as a plain value"):
+        run(batches_of(use))
+
+
+def test_entries_may_be_changed_while_going_over_them() -> None:
+    def use(state: Any) -> Any:
+        if not state.m:
+            state.m.update({"a": 1, "b": 2, "c": 3, "d": 4})
+            state.l.extend([1, 2, 3])
+            return None
+        found = []
+        for key, value in state.m.items():
+            if key == "a":
+                state.m["b"] = 20
+                del state.m["c"]
+            found.append((key, value))
+        for value in state.l:
+            state.l[1] = 20
+            found.append(value)
+        return found
+
+    given = batches_of(use, state=[cs.Map("m", str, int), cs.List("l", int)])
+    run(given)
+    assert run(given) == [("a", 1), ("b", 20), ("d", 4), 1, 20, 3]
+
+
+@pytest.mark.parametrize("prefetch", [0, 2, 100])
+@pytest.mark.parametrize("ttl", [None, 10])
+def test_slices_are_those_of_a_list(prefetch: int, ttl: Any) -> None:
+    plain = list(range(7))
+    bounds = [None, 0, 2, 5, 7, 9, -1, -3, -9]
+    slices = [slice(first, last, step) for first in bounds for last in bounds for step in (None, 1, 2, 5, -1, -2)]
+    given = steps_of(
+        lambda state: [state.l.append(-1), state.l.extend(plain), state.l.popleft()],
+        lambda state: [state.l[each] for each in slices],
+        state=[cs.List("l", int, prefetch=prefetch, ttl=ttl)],
+    )
+    run(given)
+    assert run(given) == [plain[each] for each in slices]
+
+
+def test_what_has_expired_keeps_no_name_taken() -> None:
+    given = steps_of(
+        lambda state: [state.set("value", 1, ttl=5), state.short.append(1), state.set("other", 1, ttl=5)],
+        lambda state: [
+            *(state.exists(name) for name in ("value", "short", "other")),
+            state.list("value").append(2),
+            state.map("other").update({"k": 3}),
+        ],
+        lambda state: [list(state.list("value")), dict(state.map("other").items())],
+        state=[cs.List("short", int, ttl=5)],
+    )
+    run(given)
+    given.advance(5)
+    assert run(given)[:3] == [False] * 3
+    given.restore()
+    assert run(given) == [[2], {"k": 3}]
+    assert given.get_all("a") == {"value": [2], "other": {"k": 3}}
+
+
+def test_an_empty_list_or_map_is_not_there() -> None:
+    def use(state: Any) -> Any:
+        found = state.exists("m"), state.exists("l"), dict(state.items()), state.get("m", 7)
+        state.map("m").update({"a": 1, "b": 2})
+        state.list("l").append(1)
+        del state.map("m")["a"], state.map("m")["b"]
+        state.list("l").popleft()
+        return found, state.exists("m"), state.exists("l"), dict(state.items()), state.get("m", 7)
+
+    nothing = False, False, {}, 7
+    given = batches_of(use)
+    assert run(given) == (nothing, *nothing)
+    assert run(given) == (nothing, *nothing)
+    assert given.records() == {}
+
+
+def test_part_of_a_map_is_not_taken_for_all_of_it() -> None:
+    given = steps_of(
+        lambda state: state.m.update({"a": 1, "b": 2, "c": 3}),
+        lambda state: (list(state.m.items(start="b")), list(state.m.items(end="b")), dict(state.m.items())),
+        state=[cs.Map("m", str, int, prefetch=0)],
+    )
+    run(given)
+    assert run(given) == ([("b", 2), ("c", 3)], [("a", 1)], {"a": 1, "b": 2, "c": 3})
+
+
+def test_the_end_of_a_range_is_not_in_it() -> None:
+    def use(state: Any) -> Any:
+        state.m.update({"a": 1, "b": 2})
+        return list(state.m.items(end="b"))
+
+    assert run(batches_of(use, state=[cs.Map("m", str, int)])) == [("a", 1)]
+
+
 def test_places_beyond_a_list() -> None:
     with pytest.raises(FunctionError, match=r"IndexError.*'l' has 1 entries, asked for number 1"):
         run(batches_of(lambda state: [state.list("l").append(1), state.list("l")[1]]))
@@ -289,6 +425,78 @@ def test_refresh(refresh: Any, lives: bool) -> None:
     assert given.get_all("a") == ({"n": 1, "by": {"k": 1}, "l": [1]} if lives else {})
 
 
+def test_a_read_begins_anew_what_was_set_so_and_nothing_else() -> None:
+    """The lifetime that a value was written with counts, not that of its store."""
+    given = steps_of(
+        lambda state: [
+            state.set("read", 1, ttl=cs.Ttl(10, refresh="read")),
+            state.set("short", 1, ttl=10),
+            state.set("of_store", 1),
+        ],
+        *[lambda state: [state.get(name) for name in ("read", "short", "of_store")]] * 3,
+        ttl=cs.Ttl("1 hour", refresh="read"),
+    )
+    run(given)
+    for expected in ([1, 1, 1], [1, None, 1], [1, None, 1]):
+        given.advance(6)
+        assert run(given) == expected
+        given.restore()
+    given.advance("59 minutes")
+    assert given.get_all("a") == {"of_store": 1}
+
+
+def test_deleting_an_entry_prolongs_no_other() -> None:
+    given = steps_of(
+        lambda state: state.m.update({"a": 1, "b": 2}),
+        lambda state: state.m.__delitem__("b"),
+        state=[cs.Map("m", str, int, ttl=cs.Ttl(10, refresh="read"))],
+    )
+    run(given)
+    given.advance(6)
+    run(given)
+    given.advance(6)
+    assert given.get_all("a") == {}
+
+
+def test_what_is_written_anew_in_the_batch_that_would_remove_it_stays() -> None:
+    given = batches_of(lambda state: state.set("n", 1, ttl=5))
+    run(given)
+    given.advance(5)
+    run(given)
+    assert given.get_all("a") == {"n": 1}
+    assert given.last_batch is not None
+    assert given.last_batch.expired == 0
+
+
+def test_late_rows_shorten_no_life() -> None:
+    """An hour is an hour from the watermark on at least."""
+
+    def count(key: str, rows: list[dict[str, Any]], state: Any) -> Iterator[dict[str, Any]]:
+        state.total += len(rows)
+        yield {"total": state.total}
+
+    given = StateTester(
+        count, key="key", event_time="at", state=[cs.Value("total", int, default=0, ttl=cs.Ttl(3600, clock="event"))]
+    )
+    for minutes, total in ((0, 1), (120, 2), (30, 3), (121, 4)):
+        assert given.batch([{"key": "a", "at": NOW + timedelta(minutes=minutes)}]) == [{"total": total}]
+
+
+def test_the_rows_may_lose_their_time_in_the_function() -> None:
+    def use(key: str, rows: list[dict[str, Any]], state: Any) -> None:
+        for row in rows:
+            row.pop("at")
+            state.seen.append(1)
+
+    ttl = cs.Ttl(10, clock="event")
+    given = StateTester(use, key="key", event_time="at", state=[cs.List("seen", int, ttl=ttl)])
+    given.batch([{"key": "a", "at": NOW}, {"key": "a", "at": NOW + timedelta(seconds=5)}])
+    given.batch([{"key": "b", "at": NOW + timedelta(seconds=14)}])
+    assert given.get_all("a") == {"seen": [1, 1]}
+    given.batch([{"key": "b", "at": NOW + timedelta(seconds=15)}])
+    assert given.get_all("a") == {}
+
+
 def test_what_expires_goes_in_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("changelog_state.task.partition_task.MOST_EXPIRED", 3)
     given = batches_of(lambda state: state.set("n", 1, ttl=5))
@@ -322,6 +530,46 @@ def test_timers_come_in_bounded_steps_and_in_order(monkeypatch: pytest.MonkeyPat
     assert given.batch() == [{"key": "7"}]
     assert given.batch() == []
     assert given.timers("8") == {"": NOW + timedelta(seconds=8)}
+
+
+def test_a_timer_that_sets_itself_does_not_hold_a_batch_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("changelog_state.task.partition_task.MOST_TIMERS", 3)
+
+    def function(key: str, rows: list[dict[str, Any]], state: Any) -> None:
+        state.set_timer(NOW + timedelta(seconds=1), "tick")
+
+    def on_timer(key: str, name: str, at: datetime, state: Any) -> Iterator[dict[str, Any]]:
+        state.set_timer(at + timedelta(seconds=1), "tick")
+        yield {"at": (at - NOW).seconds}
+
+    given = StateTester(function, key="key", on_timer=on_timer, now=NOW)
+    given.batch([{"key": "a"}])
+    given.advance(7)
+    found = []
+    for _ in range(4):
+        rows = given.batch()
+        assert given.replay() == rows
+        given.restore()
+        found.append([row["at"] for row in rows])
+    assert found == [[1, 2, 3], [4, 5, 6], [7], []]
+
+
+def test_a_timer_set_by_another_does_not_overtake_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("changelog_state.task.partition_task.MOST_TIMERS", 1)
+
+    def function(key: str, rows: list[dict[str, Any]], state: Any) -> None:
+        state.set_timer(NOW + timedelta(seconds=1), "a")
+        state.set_timer(NOW + timedelta(seconds=5), "b")
+
+    def on_timer(key: str, name: str, at: datetime, state: Any) -> Iterator[dict[str, Any]]:
+        if name == "a":
+            state.set_timer(NOW + timedelta(seconds=7), "c")
+        yield {"name": name}
+
+    given = StateTester(function, key="key", on_timer=on_timer, now=NOW)
+    given.batch([{"key": "a"}])
+    given.advance(10)
+    assert [given.batch() for _ in range(4)] == [[{"name": "a"}], [{"name": "b"}], [{"name": "c"}], []]
 
 
 def test_timers_of_one_key_in_order_of_time() -> None:

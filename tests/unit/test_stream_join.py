@@ -61,6 +61,15 @@ def ids(rows: list[dict[str, Any]]) -> list[tuple[int | None, int | None]]:
     return [tuple(None if row[each] is None else row[each]["id"] for each in ("orders", "payments")) for row in rows]  # type: ignore[misc]
 
 
+def test_a_row_without_a_partner_comes_out_by_the_time_of_the_oldest() -> None:
+    """The timer that is there already is of a later row."""
+    kit = kit_of("outer", (0, 10), delay=60)
+    kit.batch([order(50, 1)])
+    kit.batch([payment(20, 2)])
+    assert ids(kit.batch([order(100, 3, key="b")])) == []
+    assert ids(kit.batch()) == [(None, 2)]
+
+
 def test_a_pair_comes_out_once_whoever_comes_first() -> None:
     kit = kit_of(delay=60)
     assert kit.batch([order(0, 1), payment(20, 2)]) == []

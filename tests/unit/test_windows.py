@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import changelog_state as cs
 from changelog_state.errors import ConfigurationError, FunctionError, InvalidInputError
+from changelog_state.task.event_time import event_times_ms
 from changelog_state.testing import StateTester
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -169,6 +171,21 @@ def test_a_function_for_late_rows() -> None:
     ], "it sees the window's state, if that is still there"
     assert kit.batch(at((2, 7))) == [{"late": [7], "of": 0, "total": 100}]
     assert set(kit.state()) == {("a", START_MS + 10_000)}
+
+
+def test_a_window_comes_out_once_whatever_expires_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values that are over may be removed in several steps, some of them after the window has come out."""
+    monkeypatch.setattr("changelog_state.task.partition_task.MOST_EXPIRED", 2)
+
+    def fill(key: str, window: cs.Window, rows: list[dict[str, Any]], state: Any) -> None:
+        state.l.extend(range(6))
+
+    for window in (cs.Tumbling(10), cs.Hopping(10, every=10)):
+        kit = kit_of(window, func=fill, emit="close", state=[cs.List("l", int, ttl=5)])
+        kit.batch(at((5, 1)))
+        kit.advance(6)
+        kit.batch(at((50, 1), key="b"))
+        assert [finals(kit.batch()) for _ in range(6)] == [[((0, 10), None)], [], [], [], [], []]
 
 
 def test_only_closed_windows_give_rows_if_so_wanted() -> None:
@@ -433,6 +450,24 @@ def test_late_rows_that_are_accepted_into_sliding_windows() -> None:
     assert [key for _, key in kit.state()] == [START_MS + 40_000]
 
 
+def test_late_rows_that_are_accepted_before_their_window_has_come_out() -> None:
+    for row, told in ((at((0, 4)), [(-10, 5)]), (at((-3, 4)), [(-13, 4), (-10, 5)])):
+        kit = kit_of(cs.Sliding(10), late="accept")
+        kit.batch(at((0, 1), (50, 2)))
+        found = kit.batch(row)
+        assert updates(found) == told
+        assert finals(found)[-1] == ((-10, 0), 5)
+        assert kit.replay() == found
+
+
+def test_rows_that_are_kept_for_later_windows_stay_for_their_grace() -> None:
+    kit = kit_of(cs.Sliding(10, grace=5))
+    kit.batch(at((0, 1)))
+    kit.batch(at((12, 2), key="b"))
+    kit.batch()
+    assert updates(kit.batch(at((8, 4)))) == [(-2, 5)]
+
+
 def test_a_function_for_late_rows_of_sliding_windows() -> None:
     def late(key: str, window: cs.Window, rows: list[Any], state: Any) -> Iterator[dict[str, Any]]:
         state.set("total", state.get("total", 0) + 1)
@@ -463,6 +498,13 @@ def test_rows_of_sliding_windows_are_the_same_whenever_they_came() -> None:
 
 
 # -- all kinds -----------------------------------------------------------------------------------------------
+
+
+def test_times_are_rounded_down_also_before_1970() -> None:
+    micros = [-1_001, -1_000, -1, 0, 999, 1_000]
+    for zone in (None, "UTC"):
+        batch = pa.record_batch({"at": pa.array(micros, pa.timestamp("us", zone))})
+        assert event_times_ms(batch, "at").to_pylist() == [-2, -1, -1, 0, 0, 1]
 
 
 @pytest.mark.parametrize(("window", "taken"), [(session(), "window"), (cs.Sliding(10), "rows")])
