@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import changelog_state as cs
+from tests.support.output_topic import OutputTopic
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -107,6 +109,24 @@ def test_windows_equal_sums_over_all_rows(kind: str, emit: Any, spark: Any, make
     assert run(service, spark, 7, [], kind, emit) == (closed if emit == "close" else {})
     minutes = sorted((key[1] // 1000 - int(NOON.timestamp())) // 60 for key, _ in service.scan())
     assert minutes == sorted(starts_of(kind, 500))
+
+
+def test_rows_without_a_time_and_rows_for_a_topic(spark: Any, broker: Any, make_service: Any) -> None:
+    service, topic = make_service(partitions=2), OutputTopic(broker.bootstrap_servers)
+    rows = frame(spark, [("a", 1, 1), ("b", 11, 1)])
+    without = rows.selectExpr("key", "nullif(at, at) AS at", "amount").where("key = 'b'")
+    options: dict[str, Any] = {
+        "key": "key",
+        "aggs": {"n": cs.count()},
+        "window": KINDS["hopping"],
+        "event_time": "at",
+    }
+    with pytest.raises(cs.InvalidInputError, match="event time 'at' is null in 1 rows"):
+        service.aggregate(rows.union(without), 0, **options)
+    assert list(service.scan()) == []
+    found = service.aggregate(rows, 0, **options, output_topic=topic.name)
+    assert sorted(key for key, _ in topic.rows()) == sorted(row["key"] for row in found.collect())
+    assert {json.loads(value)["n"] for _, value in topic.rows()} == {1}
 
 
 def test_what_windows_of_aggregates_cannot_be(spark: Any, make_service: Any) -> None:

@@ -174,6 +174,9 @@ def test_what_is_refused_before_anything_is_committed(spark: Any, broker: Any, m
         state.set("total", 1)
         yield {"total": 1}
 
+    def values_only(key: str, rows: Any, state: cs.State) -> Any:
+        yield {"value": "x"}
+
     topic = OutputTopic(broker.bootstrap_servers)
     small = OutputTopic(broker.bootstrap_servers, max_message_bytes="500000")
     with pytest.raises(cs.OutputTopicError, match="topic no-such-topic does not exist .* create it"):
@@ -188,6 +191,9 @@ def test_what_is_refused_before_anything_is_committed(spark: Any, broker: Any, m
         run(topic.name, long, schema="user_id string, text string")
     with pytest.raises(cs.OutputSchemaError, match="column 'user_id' is null in 1 of 1 rows"):
         run(topic.name, without_key)
+    compacted = OutputTopic(broker.bootstrap_servers, cleanup_policy="compact")
+    with pytest.raises(cs.OutputSchemaError, match="has no key for topic .* the rows have no column 'key'"):
+        run(cs.KafkaOutput(compacted.name, format="columns"), values_only, schema="value string")
     assert list(service.scan()) == []
     run(topic.name)
     assert sorted(topic.rows()) == [
