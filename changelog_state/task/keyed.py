@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -57,27 +58,34 @@ class _Run:
 
     def process(self, keys: list[Any], rows: list[list[Row]]) -> Iterator[pa.RecordBatch]:
         encoded = self._task.encode_keys(keys)
-        due_keys = self._taken_through(encoded[-1])
-        if due_keys:
-            keys, rows, encoded = self._with_due_keys(due_keys, keys, rows, encoded)
-        yield from self._run_keys(keys, rows, encoded)
+        begin = 0
+        while begin < len(keys):
+            due_keys, through = self._taken_through(encoded[-1])
+            end = len(keys) if through is None else bisect_right(encoded, through, begin)
+            some = keys[begin:end], rows[begin:end], encoded[begin:end]
+            yield from self._run_keys(*(self._with_due_keys(due_keys, *some) if due_keys else some))
+            begin = end
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """Keys with something due behind all rows."""
-        due_keys = self._taken_through(None)
-        for start in range(0, len(due_keys), _KEYS_AT_ONCE):
-            encoded = due_keys[start : start + _KEYS_AT_ONCE]
-            keys = [self._task.codec.decode(key)[0] for key in encoded]
-            yield from self._run_keys(keys, [[] for _ in keys], encoded)
+        while True:
+            due_keys, through = self._taken_through(None)
+            for start in range(0, len(due_keys), _KEYS_AT_ONCE):
+                encoded = due_keys[start : start + _KEYS_AT_ONCE]
+                keys = [self._task.codec.decode(key)[0] for key in encoded]
+                yield from self._run_keys(keys, [[] for _ in keys], encoded)
+            if through is None:
+                return
 
-    def _taken_through(self, last: bytes | None) -> list[bytes]:
-        """Keys up to this one that have something to do beside their rows."""
-        taken = self._due_work().take_through(last)
+    def _taken_through(self, last: bytes | None) -> tuple[list[bytes], bytes | None]:
+        """Keys up to this one that have something to do beside their rows; and how far they go, if there are many."""
+        rewritten: list[bytes] = []
         if self._task.spec.rewrite:
             if self._rewriting is None:
                 self._rewriting = Rewriting(self._task.spec.variables, self._task.codec, self._task.session)
-            taken = sorted({*taken, *self._rewriting.take_through(last)})
-        return taken
+            rewritten, last = self._rewriting.take_through(last, _KEYS_AT_ONCE)
+        taken = self._due_work().take_through(last)
+        return (sorted({*taken, *rewritten}) if rewritten else taken), last
 
     def _due_work(self) -> DueWork:
         if self._due is None:

@@ -31,14 +31,20 @@ class Rewriting:
         self._next = next(self._found, None)
         self._values: dict[bytes, list[tuple[bytes, bytes]]] = {}
 
-    def take_through(self, last: bytes | None) -> list[bytes]:
-        """Keys up to this one that have values of earlier generations; None: all that are left."""
+    def take_through(self, last: bytes | None, most: int | None = None) -> tuple[list[bytes], bytes | None]:
+        """Keys up to this one that have values of earlier generations, and how far they go: ``last``, or not as far.
+
+        ``last``: None: up to the end. ``most``: no more keys than so many, as their values are held until the next
+        ones are taken.
+        """
         self._values = {}
         while self._next is not None and (last is None or self._next[0] <= last):
             key, suffix, data = self._next
+            if len(self._values) == most and key not in self._values:
+                return list(self._values), next(reversed(self._values))
             self._values.setdefault(key, []).append((suffix, data))
             self._next = next(self._found, None)
-        return list(self._values)
+        return list(self._values), last
 
     def changes(self, key: bytes, context: StateContext) -> Iterator[tuple[bytes, bytes, bytes]]:
         """Of a key that was just taken: what the record keys end with, new values, stored ones."""

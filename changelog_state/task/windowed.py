@@ -124,7 +124,7 @@ class _Run:
         found: dict[bytes, dict[int, set[str]]] = defaultdict(dict)
         taken = self._due.take_through(last)
         if self._rewriting is not None:
-            taken = sorted({*taken, *self._rewriting.take_through(last)})
+            taken = sorted({*taken, *self._rewriting.take_through(last)[0]})
         for encoded in taken:
             prefix, number_ms = split_start(encoded)
             found[prefix][number_ms] = {name for name, _ in self._due.timers.get(encoded, ())}

@@ -164,26 +164,20 @@ class Model:
 
     def fire(self, key: str, kept: Key) -> list[dict[str, Any]]:
         output = []
-        after: int | None = None
-        fresh: set[str] = set()
         while True:
             due = [
                 (at, name)
                 for name, (at, by_event_time) in kept.timers.items()
-                if (now := self.watermark if by_event_time else self.now) is not None
-                and at <= now
-                and (name not in fresh or after is None or at > after)
+                if (now := self.watermark if by_event_time else self.now) is not None and at <= now
             ]
             if not due:
                 return output
-            after, name = min(due)
-            fresh.discard(name)
+            at, name = min(due)
             del kept.timers[name]
-            output.append({"key": key, "timer": name, "at": START + after * SECOND})
+            output.append({"key": key, "timer": name, "at": START + at * SECOND})
             kept.total = (kept.total or 0) + 1
             if name == "t" and kept.total % 3:
-                kept.timers["again"] = after + 2, False
-                fresh.add("again")
+                kept.timers["again"] = at + 2, False  # later than the one that sets it
 
     def operate(self, kept: Key, event_time: int, what: str, *arguments: Any) -> None:
         if what == "set":

@@ -198,6 +198,39 @@ def test_migration(migration: Any) -> None:
     assert program.state() == {}, "a migration prolongs no life"
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_many_old_values_are_written_anew_in_steps(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between rows, timers and values that expire, in the order of the keys."""
+    monkeypatch.setattr("changelog_state.task.keyed._KEYS_AT_ONCE", at_once)
+
+    def function(key: str, rows: list[dict[str, Any]], state: Any) -> Iterator[dict[str, Any]]:
+        if rows[0]["new"]:
+            state.n = 1
+            state.set_timer(100, "t")
+            state.set("short", key, ttl=100)
+        yield {"key": key, "n": state.n}
+
+    def on_timer(key: str, name: str, at: datetime, state: Any) -> Iterator[dict[str, Any]]:
+        yield {"timer of": key}
+
+    given = StateTester(
+        function, key="key", on_timer=on_timer, state=[cs.Value("n", int)], migration="eager", now=0.0
+    )
+    given.batch([{"key": key, "new": True} for key in "abcdefgh"])
+    given.declare([cs.Value("n", str, migrate=lambda old: f"{old}!")])
+    given.advance(100)
+    found = given.batch([{"key": "c", "new": False}, {"key": "f", "new": False}])
+    assert given.replay() == found
+    assert [row for row in found if "n" in row] == [{"key": "c", "n": "1!"}, {"key": "f", "n": "1!"}]
+    assert [row["timer of"] for row in found if "n" not in row] == list("abcdefgh")
+    assert given.last_batch is not None
+    assert given.last_batch.rewritten == 8
+    assert given.state() == {key: {"n": "1!"} for key in "abcdefgh"}
+    given.restore()
+    given.declare([cs.Value("n", str, migrate=lambda old: 1 / 0)])
+    assert given.state() == {key: {"n": "1!"} for key in "abcdefgh"}
+
+
 def test_a_migration_that_fails_says_for_which_value() -> None:
     program = Program(state=of(First))
     program.write("a", First("Ann", 1))
