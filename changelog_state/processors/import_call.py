@@ -12,8 +12,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import StructType
 
+from changelog_state.arrangement import key_codec
 from changelog_state.calls import Call, Lateness
-from changelog_state.errors import ConfigurationError, InvalidInputError, ValueEncodingError
+from changelog_state.errors import ConfigurationError, InvalidInputError, InvalidKeyError, ValueEncodingError
 from changelog_state.metrics import BatchSummary
 from changelog_state.processors.checkpoint import Checkpoint, first_line
 from changelog_state.processors.imported import TIMER_COLUMN, ImportedState, ImportProgram, TakeOverProgram
@@ -173,7 +174,12 @@ def _with_keys(frame: DataFrame, key: Mapping[str, str] | None) -> tuple[DataFra
     clashing = sorted(columns.keys() & set(others))
     if clashing:
         raise ConfigurationError(f"key columns {clashing} are called like others of the rows; rename them by key=")
-    return frame.select(*(column.alias(name) for name, column in columns.items()), *others), list(columns)
+    rows = frame.select(*(column.alias(name) for name, column in columns.items()), *others)
+    try:
+        key_codec(rows, list(columns))
+    except InvalidKeyError as error:
+        raise InvalidKeyError(f"{error}; key= does that, such as {{'at': 'unix_millis(key.at)'}}") from error
+    return rows, list(columns)
 
 
 def _given_columns(frame: DataFrame, fields: StructType, key: Mapping[str, str]) -> dict[str, Column]:

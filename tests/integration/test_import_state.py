@@ -127,6 +127,8 @@ def test_each_of_the_operators_keys_has_a_key_of_its_own(spark: Any, make_servic
         service.import_state(checkpoint, key={"k": "key.zz"}, spark=spark)
     with pytest.raises(cs.ConfigurationError, match="cannot be had from the operator's key"):
         service.import_state(checkpoint, key={"k": "key.k +"}, spark=spark)
+    with pytest.raises(cs.InvalidKeyError, match="cannot be of type 'timestamp'.*key= does that, such as"):
+        service.import_state(checkpoint, key={"k": "key.k", "at": "timestamp_seconds(0)"}, spark=spark)
     service.import_state(checkpoint, key={"k": "upper(key.k)"}, spark=spark)
     assert numbers(service) == {"A": [5], "B": [1]}
 
