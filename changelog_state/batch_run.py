@@ -20,6 +20,7 @@ from changelog_state.changelog.record import BatchRecord
 from changelog_state.changelog.topic import RECORD_OVERHEAD_BYTES
 from changelog_state.config import StoreConfig
 from changelog_state.errors import (
+    BatchRefusedError,
     OutputSchemaError,
     PartitioningError,
     UnavailableError,
@@ -113,6 +114,8 @@ class BatchRun:
     """For what can happen while the job runs."""
     tables: tuple[tuple[TableSettings, LookupRequest], ...] = ()
     """What the function may look into."""
+    into_empty: bool = False
+    """The batch is a store's first one, or else a replay that changes what it changed before."""
 
     def run(self) -> Outcome:
         """
@@ -144,7 +147,11 @@ class BatchRun:
 
     def _run_once(self) -> Outcome:
         token = uuid.uuid4().hex
-        gate = self._gate(token)
+        try:
+            gate = self._gate(token)
+        except BatchRefusedError:
+            self.coordinator.close_batch(token)  # so that the store can be cleared, if that is what helps
+            raise
         record, verdict = gate.verdict.known or self._new_record(gate.verdict), gate.verdict
         recorded: Future[None] | None = None
         if verdict.known is None and self.work.event_time is None:
@@ -167,11 +174,11 @@ class BatchRun:
             fault_point("driver.before_commit")
             answers = self.coordinator.commit(gate.owners, job.headers, job.tickets, verdict.replayed)
             fault_point("driver.after_commit")
+            self._report(answers, verdict)
         except BaseException:
             job.free()
             self.coordinator.close_batch(token)
             raise
-        self._report(answers, verdict)
         self.coordinator.close_batch(token)
         return Outcome(rows.result(), job.materialized, record, job.tickets, verdict.replayed)
 
@@ -195,6 +202,7 @@ class BatchRun:
                 record=self.coordinator.control.batch,
                 on_new_query=self.on_new_query,
                 on_unreplayable=self.on_unreplayable,
+                into_empty=self.into_empty,
             )
             if not verdict.clear_first:
                 return _Gate(owners, verdict, {status["partition"]: status["next_due"] for status in statuses})
@@ -267,6 +275,12 @@ class BatchRun:
     def _report(self, answers: dict[int, dict[str, Any]], verdict: Verdict) -> None:
         different = sorted(p for p, answer in answers.items() if answer["replayed"] and not answer["same"])
         different = [p for p in different if p not in verdict.skipped]
+        if different and self.into_empty:
+            raise BatchRefusedError(
+                f"store {self.config.name} has another import of batch {self.batch} of query {self.query}: "
+                f"partitions {different} differ from what was imported now, and stay as they were; clear() it, "
+                "then import again"
+            )
         if different:
             logger.warning(
                 "store %s: replaying batch %d computed other changes, or other rows for its topic, in partitions %s "

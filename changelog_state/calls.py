@@ -12,7 +12,6 @@ from changelog_state.kafka_output import KafkaOutput
 from changelog_state.settings import check_choice
 from changelog_state.state.variables import Variable
 from changelog_state.task.spec import EventTime
-from restore.gate import NewQueryPolicy
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -48,8 +47,8 @@ class Call:
     """What tasks give out beside the rows of ``schema``, in columns of their own."""
     watermark_ms: int | None = None
     """Before the first batch of a store."""
-    on_new_query: NewQueryPolicy | None = None
-    """Instead of what the service says."""
+    into_empty: bool = False
+    """The batch is a store's first one, or else a replay that changes what it changed before."""
     key_columns: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from changelog_state.changelog.record import BatchRecord
 from changelog_state.errors import (
+    BatchRefusedError,
     CheckpointRolledBackError,
     NewQueryError,
     OffsetsChangedError,
@@ -59,14 +60,18 @@ def judge_batch(
     record: BatchRecord | None,
     on_new_query: NewQueryPolicy,
     on_unreplayable: UnreplayablePolicy,
+    into_empty: bool = False,
 ) -> Verdict:
     """
+    0. Into an empty store only, if the batch is an import: anything but this very batch is in its way.
     1. Anything written by another query since this one took over: refused, or taken over as told.
     2. Anything ahead of this batch: the checkpoint was rolled back.
     3. This batch with other offsets: the source was changed under it.
     4. Markers equal to this batch: a replay, which needs their before-images.
     """
     markers = list(markers)
+    if into_empty:
+        _refuse_others(store, query, batch, markers, record)
     adopted = record.adopted_epoch if record is not None and record.query == query else None
     foreign = [m for m in markers if m.query != query and (adopted is None or m.epoch >= adopted)]
     strange_record = record is not None and record.query != query
@@ -104,3 +109,26 @@ def judge_batch(
             "them longer)"
         )
     return Verdict(known, replayed, lost, adopted, clear_first=False)
+
+
+def _refuse_others(
+    store: str, query: str, batch: int, markers: Iterable[MarkerView], record: BatchRecord | None
+) -> None:
+    found = {(marker.query, marker.batch) for marker in markers}
+    if record is not None:
+        found.add((record.query, record.batch))
+    others = sorted(found - {(query, batch)})
+    if not others:
+        return
+    newest = max((number for owner, number in others if owner == query), default=-1)
+    if newest > batch and all(owner == query for owner, _ in others):
+        raise BatchRefusedError(
+            f"store {store} has batch {newest} of query {query}, whose state as of batch {batch} is to be imported: "
+            "the query already goes on here, and nothing is left to import. If what is here was a trial, clear() "
+            "the store, then import again"
+        )
+    has = ", ".join(f"batch {number} of query {owner}" for owner, number in others)
+    raise BatchRefusedError(
+        f"store {store} is not empty: it has {has}, and batch {batch} of query {query} is to be imported; state is "
+        "imported into an empty store only. clear() it, or use another store, then import again"
+    )

@@ -88,10 +88,12 @@ class ProcessorBatches(Batches):
         """Take over the state of a stopped Spark query, from its ``checkpointLocation``, into this empty store.
 
         It becomes the last batch of that query, which then goes on here: with a copy of the checkpoint without its
-        directory ``state``, and ``transform_with_state`` in ``foreachBatch``. Running it again changes nothing.
+        directory ``state``, and ``transform_with_state`` in ``foreachBatch``. Running it again, before the query has
+        gone on here, changes nothing; into a store that has any other state it is refused.
         ``func(key, value, state)``: for the state of other operators than ``transformWithState``, one value of
-        Spark's per key; without it, each field becomes a value of its name. ``key``: the key's columns by the Spark
-        SQL expressions that they are, such as ``{"user": "key.user", "from": "unix_millis(key.window.start)"}``.
+        Spark's per key; without it, each field becomes a value of its name. It may set timers. ``key``: the
+        key's columns by the Spark SQL expressions that they are, such as ``{"user": "key.user", "from":
+        "unix_millis(key.window.start)"}``.
         """
         from pyspark.sql import SparkSession
 

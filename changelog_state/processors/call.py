@@ -14,12 +14,13 @@ from pyspark.sql.types import StructType
 from changelog_state.arrangement import Arranged, OrderBy, arrange, row_order
 from changelog_state.calls import Call, Lateness
 from changelog_state.durations import Duration
-from changelog_state.errors import ConfigurationError, FunctionError
+from changelog_state.errors import ConfigurationError
 from changelog_state.kafka_output import KafkaOutput
-from changelog_state.processors.declaring import declare, is_processor
-from changelog_state.processors.handle import ProcessorHandle, TimeMode, time_mode_of
+from changelog_state.processors.declaring import declare, is_processor, no_processor
+from changelog_state.processors.handle import NO_EVENT_TIME, ProcessorHandle, TimeMode, time_mode_of
 from changelog_state.processors.initial import input_column, with_initial_state
 from changelog_state.processors.program import ProcessorProgram
+from changelog_state.processors.row_codec import as_strings
 from changelog_state.processors.spark_frames import FrameRules
 from changelog_state.task.program import pickled
 from changelog_state.task.schema import user_schema
@@ -68,10 +69,7 @@ class TransformCall(Call):
         4. Put initial state beside the rows.
         """
         if not is_processor(processor):
-            raise FunctionError(
-                f"processor is {processor!r}; give an instance of a subclass of "
-                "pyspark.sql.streaming.StatefulProcessor"
-            )
+            raise no_processor(processor)
         mode = time_mode_of(time_mode)
         key_columns = (key,) if isinstance(key, str) else tuple(key)
         lateness = _lateness(df, mode, event_time, watermark_delay)
@@ -125,9 +123,7 @@ def _lateness(df: DataFrame, mode: TimeMode, column: str | None, delay: Duration
         raise ConfigurationError(f"the DataFrame has watermarks on {sorted(marked)}; say which one by event_time=")
     column = column or next(iter(marked), None)
     if column is None and (mode == "eventtime" or delay is not None):
-        raise ConfigurationError(
-            "event time needs a column: give event_time= and watermark_delay=, or withWatermark() the stream"
-        )
+        raise ConfigurationError(NO_EVENT_TIME)
     if delay is None:
         delay = marked.get(column, 0) / 1000 if column is not None else 0
     return Lateness.of(column, delay, "accept")
@@ -153,7 +149,7 @@ class _DriverHandle(ProcessorHandle):
         except ConfigurationError as error:
             logger.debug("asking Spark: %s", error)
             assert isinstance(schema, str)
-            found = self.understood[schema] = user_schema(schema)
+            found = self.understood[schema] = as_strings(user_schema(schema))
             return found
 
 

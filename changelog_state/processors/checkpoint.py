@@ -18,7 +18,7 @@ from changelog_state.processors.imported import ImportedState, Kind
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Checkpoint"]
+__all__ = ["Checkpoint", "first_line"]
 
 _TTL: Final = "ttlExpirationMs"
 _KINDS: Final[dict[str, Kind]] = {"ValueState": "value", "ListState": "list", "MapState": "map"}
@@ -49,7 +49,13 @@ class Checkpoint:
             found = next((row for row in operators if row.operatorId == operator_id), None)
             if found is None:
                 known = {row.operatorId: row.operatorName for row in operators}
-                raise ConfigurationError(f"checkpoint {path} has no stateful operator {operator_id}, only {known}")
+                raise ConfigurationError(
+                    f"checkpoint {path} has no stateful operator {operator_id}, only {known}; give operator_id= one "
+                    "of these"
+                    if known
+                    else f"checkpoint {path} has no state: its query has no stateful operator, or its directory "
+                    "'state' was left out of a copy; give the whole checkpoint of a stateful query"
+                )
             if found.maxBatchId < 0:
                 raise InvalidInputError(
                     f"the query of checkpoint {path} has not committed a batch: nothing to import"
@@ -58,7 +64,7 @@ class Checkpoint:
             planned, *_ = _json_lines(spark, f"{path}/offsets/{found.maxBatchId}")
         except (PySparkException, ValueError) as error:
             raise ConfigurationError(
-                f"checkpoint {path} cannot be read: {_first_line(error)}; give the checkpointLocation of a Spark "
+                f"checkpoint {path} cannot be read: {first_line(error)}; give the checkpointLocation of a Spark "
                 "query that was stopped"
             ) from error
         return cls(
@@ -117,7 +123,14 @@ class Checkpoint:
 
     def _frame(self, **options: str) -> DataFrame:
         reader = self.spark.read.format("statestore").option("operatorId", self.operator_id)
-        return reader.option("batchId", self.batch).options(**options).load(self.path)
+        try:
+            return reader.option("batchId", self.batch).options(**options).load(self.path)
+        except PySparkException as error:
+            raise ConfigurationError(
+                f"Spark's reader cannot read the state of operator {self.operator_id} ({self.operator}) in "
+                f"checkpoint {self.path}: {first_line(error)}; import_state() takes transformWithState, "
+                "applyInPandasWithState, aggregations and deduplication; choose one of these by operator_id="
+            ) from error
 
 
 def _json_lines(spark: SparkSession, path: str) -> list[dict[str, Any]]:
@@ -138,5 +151,5 @@ def _distinct(value: StructType) -> StructType:
     return found
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), repr(error))

@@ -74,8 +74,7 @@ class _Parser:
 
     def problem(self, what: str) -> ConfigurationError:
         return ConfigurationError(
-            f"state schema {self._text!r} {what}; write it like 'total long, tags array<string>', "
-            "or give a StructType"
+            f"schema {self._text!r} {what}; write it like 'total long, tags array<string>', or give a StructType"
         )
 
     def fields(self, until: tuple[str, str]) -> StructType:
@@ -180,7 +179,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
         match = _TOKEN.match(text, at)
         if match is None:
             raise ConfigurationError(
-                f"state schema {text!r} has {text[at:].strip()[:1]!r}, which has no meaning there; "
+                f"schema {text!r} has {text[at:].strip()[:1]!r}, which has no meaning there; "
                 "write it like 'total long, tags array<string>', or give a StructType"
             )
         quoted, literal, word, sign = match.groups()

@@ -15,13 +15,19 @@ from changelog_state.processors.spark_frames import FrameRules
 from changelog_state.state.variables import Variable
 from changelog_state.task.program import pickled, unpickled
 
-__all__ = ["declare", "is_processor", "program_without_spark"]
+__all__ = ["declare", "is_processor", "no_processor", "program_without_spark"]
 
 H = TypeVar("H", bound=ProcessorHandle)
 
 
 def is_processor(given: Any) -> bool:
     return not isinstance(given, type) and all(hasattr(given, name) for name in ("init", "handleInputRows"))
+
+
+def no_processor(given: Any) -> FunctionError:
+    return FunctionError(
+        f"processor is {given!r}; give an instance of a subclass of pyspark.sql.streaming.StatefulProcessor"
+    )
 
 
 def declare(processor: bytes, handle: H) -> H:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 from pyspark.sql.types import StructType
@@ -20,14 +20,17 @@ from changelog_state.errors import ConfigurationError, FunctionError
 from changelog_state.processors.ddl import parse_schema
 from changelog_state.processors.entry_keys import EntryKeys
 from changelog_state.processors.pandas_rows import list_view, row_view
-from changelog_state.processors.row_codec import RowCodec
+from changelog_state.processors.row_codec import RowCodec, as_strings
 from changelog_state.processors.states import ProcessorListState, ProcessorMapState, ProcessorValueState
 from changelog_state.processors.variables import RowList, RowMap, RowValue
 from changelog_state.state.handle import State
 from changelog_state.state.variables import Variable
 
-__all__ = ["ProcessorHandle", "TimeMode", "is_timer_name", "time_mode_of"]
+__all__ = ["NO_EVENT_TIME", "ProcessorHandle", "TimeMode", "is_timer_name", "time_mode_of"]
 
+NO_EVENT_TIME: Final = (
+    "event time needs a column: give event_time= and watermark_delay=, or withWatermark() the stream"
+)
 TimeMode = Literal["none", "processingtime", "eventtime"]
 _TIME_MODES: dict[str, TimeMode] = {
     "none": "none",
@@ -102,7 +105,7 @@ class ProcessorHandle(StatefulProcessorHandle):  # type: ignore[misc]
         codec = self._codec(stateName, schema)
         self._declare(RowList(stateName, codec, ttl=self._ttl(stateName, ttlDurationMs)))
         view = list_view(codec.schema, self._timezone)
-        return ProcessorListState(self, stateName, view, columns=len(codec.schema.fields))
+        return ProcessorListState(self, stateName, view, codec.schema.names)
 
     def getMapState(
         self,
@@ -168,7 +171,7 @@ class ProcessorHandle(StatefulProcessorHandle):  # type: ignore[misc]
     def parsed(self, schema: StructType | str) -> StructType:
         """A state's schema, also if it is given in words."""
         if isinstance(schema, StructType):
-            return schema
+            return as_strings(schema)
         return self._schemas.get(schema) or parse_schema(schema)
 
     def _ttl(self, name: str, milliseconds: int | None) -> timedelta | None:

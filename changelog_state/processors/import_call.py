@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import StructType
 
+from changelog_state.arrangement import key_codec
 from changelog_state.calls import Call, Lateness
-from changelog_state.errors import ConfigurationError, InvalidInputError
+from changelog_state.errors import ConfigurationError, InvalidInputError, InvalidKeyError, ValueEncodingError
 from changelog_state.metrics import BatchSummary
-from changelog_state.processors.checkpoint import Checkpoint
-from changelog_state.processors.imported import TIMER_COLUMN, ImportedState, ImportProgram
-from changelog_state.task.keyed import KeyedProgram
+from changelog_state.processors.checkpoint import Checkpoint, first_line
+from changelog_state.processors.imported import TIMER_COLUMN, ImportedState, ImportProgram, TakeOverProgram
 from changelog_state.task.program import Program
 from changelog_state.task.spec import EventTime
-from restore.gate import NewQueryPolicy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +30,8 @@ TakeOver = Callable[[Any, dict[str, Any], Any], None]
 """From (key, value, state): writes one key's state."""
 _WATERMARK_COLUMN = "__changelog_state_watermark"
 _VALUE_COLUMN = "__changelog_state_value"
+_NO_VALUE = "__dummy__"
+"""What deduplication keeps per key. That the key is there is all it says."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class ImportSummary:
     states: Mapping[str, int]
     """How many values, list elements and map entries, by the state's name."""
     timers: int
+    """That the query had registered; those that a function sets are not counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,7 @@ class ImportCall(Call):
     timers: int
     records: int | None
     """That must have been written; None: a function decides."""
-    on_new_query: NewQueryPolicy | None = "refuse"
+    into_empty: bool = True
 
     @classmethod
     def of(
@@ -87,7 +90,7 @@ class ImportCall(Call):
             rows, key_columns = _with_keys(frame, key)
             rows = rows.withColumnRenamed("value", _VALUE_COLUMN)
             counted, timers, records, declares = {checkpoint.operator: rows.count()}, 0, None, {}
-            program = KeyedProgram(_Function(function or keep_fields))
+            program = TakeOverProgram(function or keep_fields, _VALUE_COLUMN)
         event_time = None
         if checkpoint.next_watermark_ms > 0:
             event_time = EventTime(_WATERMARK_COLUMN)
@@ -129,16 +132,16 @@ class ImportCall(Call):
 def keep_fields(key: Any, value: Mapping[str, Any], state: Any) -> None:
     """Each field of the operator's own value as a value of this name."""
     for name, each in value.items():
-        state.set(name, each)
-
-
-class _Function:
-    def __init__(self, function: TakeOver) -> None:
-        self._function = function
-
-    def __call__(self, key: Any, rows: list[dict[str, Any]], state: Any) -> None:
-        for row in rows:
-            self._function(key, row[_VALUE_COLUMN], state)
+        if name == _NO_VALUE:
+            state.set("seen", True)
+            continue
+        try:
+            state.set(name, each)
+        except ValueEncodingError as error:
+            raise ValueEncodingError(
+                f"field {name!r} of the operator's value cannot be kept as it is: {error}; give func= a function "
+                "that sets what you want to keep"
+            ) from error
 
 
 def _states(
@@ -164,12 +167,40 @@ def _with_keys(frame: DataFrame, key: Mapping[str, str] | None) -> tuple[DataFra
     if key is None:
         columns = {name: F.col("key").getField(name) for name in fields.names}
     else:
-        columns = {name: F.expr(expression) for name, expression in key.items()}
+        columns = _given_columns(frame, fields, key)
+    if not columns:
+        raise ConfigurationError("the operator's key has no fields; give key= a column, such as {'all': \"'all'\"}")
     others = [column for column in frame.columns if column not in ("key", "partition_id")]
     clashing = sorted(columns.keys() & set(others))
     if clashing:
         raise ConfigurationError(f"key columns {clashing} are called like others of the rows; rename them by key=")
-    return frame.select(*(column.alias(name) for name, column in columns.items()), *others), list(columns)
+    rows = frame.select(*(column.alias(name) for name, column in columns.items()), *others)
+    try:
+        key_codec(rows, list(columns))
+    except InvalidKeyError as error:
+        raise InvalidKeyError(f"{error}; key= does that, such as {{'at': 'unix_millis(key.at)'}}") from error
+    return rows, list(columns)
+
+
+def _given_columns(frame: DataFrame, fields: StructType, key: Mapping[str, str]) -> dict[str, Column]:
+    """Raises unless each of the operator's keys becomes a key of its own: two would be written over each other."""
+    columns = {name: F.expr(expression) for name, expression in key.items()}
+    if not columns:
+        return {}
+    try:
+        counts = frame.agg(F.count_distinct("key"), F.count_distinct(F.struct(*columns.values()))).collect()
+    except PySparkException as error:
+        raise ConfigurationError(
+            f"key={dict(key)} cannot be had from the operator's key, which is {fields.simpleString()}: "
+            f"{first_line(error)}; give Spark SQL over it, such as 'key.{next(iter(fields.names), 'user')}'"
+        ) from error
+    [(before, after)] = counts
+    if before != after:
+        raise ConfigurationError(
+            f"key={dict(key)} makes {after} keys of the operator's {before}, whose fields are "
+            f"{fields.simpleString()}; each of them needs a key of its own: add columns that tell them apart"
+        )
+    return columns
 
 
 def _counts(rows: DataFrame, states: list[ImportedState]) -> tuple[dict[str, int], int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -10,19 +10,19 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from changelog_state.codec.timers import TimerTime
-from changelog_state.errors import ChangelogStateError, InvalidInputError
+from changelog_state.errors import InvalidInputError
 from changelog_state.processors.entry_keys import EntryKeys
 from changelog_state.processors.row_codec import RowCodec
 from changelog_state.processors.variables import RowList, RowMap, RowValue
 from changelog_state.state.context import StateContext
-from changelog_state.state.handle import State
+from changelog_state.state.handle import State, state_class
 from changelog_state.state.ttl import Ttl
 from changelog_state.state.variables import Variable
 from changelog_state.task.grouping import grouped
-from changelog_state.task.key_state import stage_state, stage_timers
+from changelog_state.task.key_state import failed, stage_state, stage_timers
 from changelog_state.task.partition_task import PartitionTask
 
-__all__ = ["TIMER_COLUMN", "ImportProgram", "ImportedState", "Kind"]
+__all__ = ["TIMER_COLUMN", "ImportProgram", "ImportedState", "Kind", "TakeOverProgram"]
 
 Kind: TypeAlias = Literal["value", "list", "map"]
 TIMER_COLUMN = "timer"
@@ -59,27 +59,19 @@ class ImportProgram:
     def run(self, task: PartitionTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """
         1. Group the rows by key.
-        2. Per key: write all of its states; stage them. There is no output.
+        2. Per key: write all of its states and timers; stage them. There is no output.
         """
         spec = task.spec
         variables = {each.name: each.variable() for each in self.states}
         context = _Context(spec.batch_time_ms, spec.watermark_ms, variables=variables, reads=task.session)
         context.schemas = task.schemas
         writers = [_Writer(each, context) for each in self.states]
-        for keys, rows_of_all in grouped(batches, spec.key_columns):
-            encoded = task.encode_keys(keys)
-            for key, rows, encoded_key, stored in zip(
-                keys, rows_of_all, encoded, task.session.get(encoded), strict=True
-            ):
-                state = State(stored, context, encoded_key)
-                try:
-                    for row in rows:
-                        self._write(row, writers, state)
-                    stage_timers(task, encoded_key, state._key_timers())
-                    stage_state(task, encoded_key, state, ())
-                except ChangelogStateError as error:
-                    raise type(error)(f"{error} (for key {key!r})") from error
-            task.stage.send()
+        _write_all(
+            task,
+            batches,
+            lambda stored, encoded_key: State(stored, context, encoded_key),
+            lambda key, row, state: self._write(row, writers, state),
+        )
         yield from ()
 
     def _write(self, row: Mapping[str, Any], writers: Sequence[_Writer], state: State) -> None:
@@ -89,6 +81,49 @@ class ImportProgram:
         for writer in writers:
             if row[writer.imported.column] is not None:
                 writer.write(row[writer.imported.column], state)
+
+
+@dataclass(frozen=True)
+class TakeOverProgram:
+    """Rows have the key, and Spark's value. Timers that are set stay for later batches, also those that are due."""
+
+    rewrites: ClassVar[bool] = False
+
+    function: Callable[[Any, dict[str, Any], Any], None]
+    column: str
+    """Of Spark's value."""
+
+    def run(self, task: PartitionTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = task.context
+        context.timer_clock = task.default_clock
+        make = state_class(task.spec.variables)
+        _write_all(
+            task,
+            batches,
+            lambda stored, encoded_key: make(stored, context, encoded_key),
+            lambda key, row, state: self.function(key, row[self.column], state),
+        )
+        yield from ()
+
+
+def _write_all(
+    task: PartitionTask,
+    batches: Iterator[pa.RecordBatch],
+    make: Callable[[dict[str, bytes], bytes], State],
+    write: Callable[[Any, Mapping[str, Any], State], None],
+) -> None:
+    for keys, rows_of_all in grouped(batches, task.spec.key_columns):
+        encoded = task.encode_keys(keys)
+        for key, rows, encoded_key, stored in zip(keys, rows_of_all, encoded, task.session.get(encoded), strict=True):
+            state = make(stored, encoded_key)
+            try:
+                for row in rows:
+                    write(key, row, state)
+                stage_timers(task, encoded_key, state._key_timers())
+                stage_state(task, encoded_key, state)
+            except Exception as error:
+                raise failed(task, key, error) from error
+        task.stage.send()
 
 
 class _Context(StateContext):

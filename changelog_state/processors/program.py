@@ -160,15 +160,19 @@ class _Run:
         for initial in group.initial:
             processor.handleInitialState(group.given_key, initial, times)
         if group.frames:
-            yield from processor.handleInputRows(group.given_key, iter(group.frames), times)
+            yield from _frames(
+                "handleInputRows", processor.handleInputRows(group.given_key, iter(group.frames), times)
+            )
         if self._program.time_mode == "none" or not (due or state._timers is not None):
             return
-        key = group.key if isinstance(group.key, tuple) else (group.key,)
+        parts = group.key if isinstance(group.key, tuple) else (group.key,)
+        key = tuple([bytearray(part) if isinstance(part, bytes) else part for part in parts])
         # All that are due now, be it that the handling of one deletes another one: Spark has read them all by then.
         for at_ms in self._expired(state, due):
             self._task.counts.timers += 1
-            yield from processor.handleExpiredTimer(
-                key=key, timerValues=times, expiredTimerInfo=ExpiredTimerInfo(at_ms)
+            yield from _frames(
+                "handleExpiredTimer",
+                processor.handleExpiredTimer(key=key, timerValues=times, expiredTimerInfo=ExpiredTimerInfo(at_ms)),
             )
             self._handle.deleteTimer(at_ms)
 
@@ -193,10 +197,16 @@ class _Run:
         where = f"for key {key!r} in batch {self._task.spec.batch}"
         if isinstance(error, ChangelogStateError):
             return type(error)(f"{error} ({where})")
-        if isinstance(error, TypeError) and "is not iterable" in str(error):
-            return FunctionError(
-                f"the processor returned something that is not frames, {where}: {error}; yield pandas DataFrames"
-            )
         return FunctionError(
             f"the processor raised {type(error).__name__} {where}: {error}; nothing of this batch was committed"
         )
+
+
+def _frames(method: str, returned: Any) -> Iterator[Any]:
+    try:
+        return iter(returned)
+    except TypeError as error:
+        raise FunctionError(
+            f"{method}() of the processor returned {returned!r}, which is no iterator of frames; yield pandas "
+            "DataFrames, or 'yield from ()' if there are none"
+        ) from error

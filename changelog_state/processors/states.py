@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
 from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueState
 
 from changelog_state.errors import InvalidInputError
@@ -44,11 +46,11 @@ class ProcessorValueState(ValueState):  # type: ignore[misc]
 
 
 class ProcessorListState(ListState):  # type: ignore[misc]
-    def __init__(self, handle: ProcessorHandle, name: str, view: RowView, columns: int) -> None:
+    def __init__(self, handle: ProcessorHandle, name: str, view: RowView, names: list[str]) -> None:
         self._handle = handle
         self._name = name
         self._view = view
-        self._columns = columns
+        self._names = names
 
     def exists(self) -> bool:
         return bool(self._rows)
@@ -77,15 +79,28 @@ class ProcessorListState(ListState):  # type: ignore[misc]
 
     def _some(self, given: Iterable[Any]) -> list[Any]:
         """pandas, through which Spark takes them, also takes plain values for rows of one column."""
-        rows = list(given)
+        rows = self._rows_of(given)
         if not rows:
             raise InvalidInputError(
                 f"list state {self._name!r} was given an empty list, which Spark's operator does not take either; "
                 "call clear() to empty it"
             )
-        if self._columns == 1:
-            rows = [row if isinstance(row, (tuple, list, Mapping)) else (row,) for row in rows]
+        if len(self._names) == 1:
+            rows = [row if isinstance(row, (tuple, list, Mapping, np.ndarray)) else (row,) for row in rows]
         return rows
+
+    def _rows_of(self, given: Any) -> list[Any]:
+        """Iterated over, a frame or a dict of columns gives their names: its rows are meant."""
+        if not isinstance(given, (pd.DataFrame, Mapping)):
+            return list(given)
+        missing = [name for name in self._names if name not in given]
+        if missing:
+            raise InvalidInputError(
+                f"list state {self._name!r} was given columns {list(given)}, without {missing} of its schema; give "
+                "all of them, and None for what is not known"
+            )
+        frame = pd.DataFrame(given, columns=self._names).astype(object)
+        return list(frame.where(frame.notna(), None).itertuples(index=False, name=None))
 
 
 class ProcessorMapState(MapState):  # type: ignore[misc]

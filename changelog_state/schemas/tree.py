@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,10 +14,9 @@ from changelog_state.schemas.bindings import Binding
 from changelog_state.schemas.logical import BIGINT, Logical, logical_of
 
 __all__ = ["ANYTHING", "NO_DEFAULT", "Anything", "Array", "Enum", "Field", "Fixed", "Leaf", "Map", "Node", "Record"]
-__all__ += ["Union", "parse", "walk"]
+__all__ += ["Union", "is_name", "parse", "walk"]
 
 _ANYTHING_NAME: Final = f"{JSON_SCHEMA['namespace']}.{JSON_SCHEMA['name']}"
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 NO_DEFAULT: Final = object()
 
 
@@ -117,6 +115,15 @@ def _inside(node: Node) -> list[Node]:
             return []
 
 
+def is_name(name: str) -> bool:
+    """Of a type or field, with its namespace. Letters and digits of all alphabets, as Java's Avro has it."""
+    return all(
+        (part[:1] == "_" or part[:1].isalpha())
+        and all(each <= "\uffff" and (each == "_" or each.isalpha() or each.isdecimal()) for each in part)
+        for part in name.split(".")
+    )
+
+
 def parse(schema: Any, bindings: Mapping[str, Binding] | None = None) -> Node:
     """The tree of a schema that is valid; ``bindings`` say which named types have a Python class."""
     named: dict[str, Any] = {}
@@ -157,7 +164,7 @@ class _Parser:
         return self._nodes[name]
 
     def _named_node(self, kind: str, name: str, schema: dict[str, Any]) -> Node:
-        if not _NAME.fullmatch(name):
+        if not is_name(name):
             raise _invalid(f"{name!r} is not a name", schema)
         aliases, binding = tuple(schema.get("aliases", ())), self._bindings.get(name)
         if kind == "fixed":
@@ -167,7 +174,7 @@ class _Parser:
         record = Record(name, aliases, binding)
         self._nodes[name] = record  # before its fields: they may refer to it
         for each in schema["fields"]:
-            if not _NAME.fullmatch(each["name"]) or any(each["name"] == known.name for known in record.fields):
+            if not is_name(each["name"]) or any(each["name"] == known.name for known in record.fields):
                 raise _invalid(f"{each['name']!r} is not a name, or there twice, in {name}", schema)
             found = Field(
                 each["name"], self.node(each["type"]), tuple(each.get("aliases", ())), each.get("default", NO_DEFAULT)

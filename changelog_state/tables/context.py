@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from changelog_state.errors import ConfigurationError
 from changelog_state.requests import LookupRequest
 from changelog_state.tables.access import Place, TableAccess, by_nearness
 from changelog_state.tables.settings import TableSettings
 
-__all__ = ["TaskTables", "access_in_task", "open_tables"]
+__all__ = ["LookUps", "TaskTables", "access_in_task", "open_tables", "opened_tables"]
 
 
 @dataclass(frozen=True)
@@ -23,19 +24,35 @@ class TaskTables:
     """Those that have all of the tables."""
 
 
-_open: dict[str, TableAccess] | None = None
+class LookUps(Protocol):
+    """A way into one table."""
+
+    settings: TableSettings
+
+    def get_many(self, keys: Iterable[Any], name: str | None) -> dict[Any, Any]: ...
+
+    def close(self) -> None: ...
+
+
+_open: dict[str, LookUps] | None = None
 
 
 @contextmanager
 def open_tables(given: TaskTables, owner: Place | None, now_ms: int) -> Iterator[None]:
     """Until the end of the block, this process's look-ups go to these. A worker runs one task at a time."""
-    global _open
-    _open = {
-        settings.name: TableAccess(
-            settings, request, lambda: by_nearness(given.agents, owner), lambda: now_ms, keep=True
-        )
+    accesses = [
+        TableAccess(settings, request, lambda: by_nearness(given.agents, owner), lambda: now_ms, keep=True)
         for settings, request in given.tables
-    }
+    ]
+    with opened_tables(accesses):
+        yield
+
+
+@contextmanager
+def opened_tables(given: Iterable[LookUps]) -> Iterator[None]:
+    """The same with ways that there are already."""
+    global _open
+    _open = {access.settings.name: access for access in given}
     try:
         yield
     finally:
@@ -44,7 +61,7 @@ def open_tables(given: TaskTables, owner: Place | None, now_ms: int) -> Iterator
             access.close()
 
 
-def access_in_task(settings: TableSettings) -> TableAccess | None:
+def access_in_task(settings: TableSettings) -> LookUps | None:
     """None outside of a task."""
     if _open is None:
         return None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from changelog_state.errors import ConfigurationError
 from changelog_state.tables.access import TableAccess
-from changelog_state.tables.context import TaskTables, access_in_task
+from changelog_state.tables.context import LookUps, TaskTables, access_in_task
 from changelog_state.tables.settings import TableSettings
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class GlobalTable:
         """From now on it can be used in this process. A service does that with its tables."""
         self._service = service
 
-    def _access(self) -> TableAccess:
+    def _access(self) -> LookUps:
         return access_in_task(self.settings) or self._bound("get").access(self.settings)
 
     def _bound(self, what: str) -> TablesOfService:

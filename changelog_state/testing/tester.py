@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -22,18 +23,23 @@ from changelog_state.state.handle import declared
 from changelog_state.state.outside import values_of
 from changelog_state.state.ttl import Ttl, ttl_of
 from changelog_state.state.variables import Variable, declared_types
+from changelog_state.tables.context import opened_tables
 from changelog_state.task.keyed import KeyedProgram
 from changelog_state.task.partition_task import PartitionTask
 from changelog_state.task.program import Program
 from changelog_state.task.row_map import row_map_program
 from changelog_state.task.spec import LATE_COLUMN, BatchSpec
+from changelog_state.testing.output import CheckedRows, PlainRows
 from changelog_state.testing.partition import MemoryPartition
+from changelog_state.testing.tables import GivenTable
 from changelog_state.window_calls import Emit, windowed
 from changelog_state.windows import WindowKind
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StatefulProcessor
     from pyspark.sql.types import StructType
+
+    from changelog_state.tables.table import GlobalTable
 
 __all__ = ["StateTester"]
 
@@ -70,6 +76,7 @@ class StateTester:
         func: Callable[..., Any] | Program | StatefulProcessor,
         *,
         key: str | Sequence[str],
+        schema: str | StructType | None = None,
         output_schema: str | StructType | None = None,
         time_mode: str = "None",
         initial_state: Iterable[Row] = (),
@@ -80,22 +87,39 @@ class StateTester:
         state: Sequence[Variable] = (),
         ttl: Duration | Ttl | None = None,
         migration: Literal["lazy", "eager"] = "lazy",
+        global_tables: Mapping[GlobalTable, Mapping[Any, Any]] | None = None,
         key_types: Sequence[str] | None = None,
         now: PointInTime = _START,
     ) -> None:
-        """``output_schema``, ``time_mode``, ``initial_state``: of a ``StatefulProcessor``.
+        """``schema``: of a function's output rows, which are then checked and converted as in a task.
+        ``output_schema``, ``time_mode``, ``initial_state``: of a ``StatefulProcessor``.
+        ``global_tables``: for each table that the function looks into, what it has.
         ``key_types``: as Spark names them ("string", "int"); else they are those of the first rows."""
+        processed = _is_processor(func)
+        of_processors = {"output_schema": output_schema}
+        if not hasattr(func, "run"):
+            of_processors |= {"time_mode": time_mode != "None", "initial_state": initial_state}
+        of_functions = {"schema": schema, "on_timer": on_timer}
+        given = [name for name, value in (of_functions if processed else of_processors).items() if value]
+        if given:
+            raise ConfigurationError(
+                f"{given[0]}= is for functions, and this is a processor; the schema of its frames is output_schema="
+                if processed
+                else f"{given[0]}= is for processors, and this is none; the schema of a function's rows is schema="
+            )
         self._lateness = Lateness.of(event_time, watermark_delay, late)
         self._processed_as = (output_schema, time_mode)
         self._initial_state = list(initial_state)
         self._program: Any = func
-        if not hasattr(func, "run") and not _is_processor(func):
+        if not hasattr(func, "run") and not processed:
             self._program = KeyedProgram(func, on_timer, self._lateness.function)
         self._key_columns = (key,) if isinstance(key, str) else tuple(key)
         self._codec = None if key_types is None else KeyCodec.from_spark(key_types)
         self._declarations = Declarations()
         self._variables: Mapping[str, Variable] = {}
-        self.declare(func if _is_processor(func) else state)
+        self._output: Any = PlainRows() if schema is None else CheckedRows(schema)
+        self._tables = None if global_tables is None else [GivenTable(*each) for each in global_tables.items()]
+        self.declare(func if processed else state)
         self._eager = migration == "eager"
         self._more_key_types: tuple[str, ...] = getattr(self._program, "more_key_types", ())
         self._ttl = ttl_of(ttl)
@@ -198,7 +222,10 @@ class StateTester:
             if schema is None:
                 raise ConfigurationError("a processor's frames need a schema; give output_schema=")
             from changelog_state.processors.declaring import program_without_spark
+            from changelog_state.processors.handle import NO_EVENT_TIME, time_mode_of
 
+            if time_mode_of(time_mode) == "eventtime" and self._lateness.event_time is None:
+                raise ConfigurationError(NO_EVENT_TIME)
             self._program, variables = program_without_spark(state, schema, time_mode)
             self._declarations = self._declarations.agreed(declared_types(variables))
             return
@@ -270,11 +297,12 @@ class StateTester:
             sessions.append(self._partition.session(number))
             return sessions[-1]
 
-        task = PartitionTask(batch.spec, connect, is_due=True, output=_Rows())
+        task = PartitionTask(batch.spec, connect, is_due=True, output=self._output)
         batches = iter(() if batch.rows is None else (batch.rows,))
         produced: list[dict[str, Any]] = []
-        for output in self._program.run(task, task.accepted(batches)):
-            produced += output.to_pylist() if isinstance(output, pa.RecordBatch) else output
+        with nullcontext() if self._tables is None else opened_tables(self._tables):
+            for output in self._program.run(task, task.accepted(batches)):
+                produced += output.to_pylist() if isinstance(output, pa.RecordBatch) else output
         told = task.finish()
         if not self._partition.commit(number, sessions[0].work if sessions else None):
             raise InvalidInputError(
@@ -363,11 +391,10 @@ def _without_late(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _is_processor(given: Any) -> bool:
     """Told without importing what it runs on: pandas takes a second."""
-    return not isinstance(given, type) and hasattr(given, "handleInputRows")
+    if not hasattr(given, "handleInputRows"):
+        return False
+    if isinstance(given, type):
+        from changelog_state.processors.declaring import no_processor
 
-
-class _Rows:
-    """In place of a schema: the function's rows as they are."""
-
-    def to_arrow(self, rows: Sequence[Mapping[str, Any]]) -> Any:
-        return [dict(row) for row in rows]
+        raise no_processor(given)
+    return True

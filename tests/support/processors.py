@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pyspark.sql.streaming import StatefulProcessor
 
@@ -122,7 +123,10 @@ class Probe(StatefulProcessor):
         return list(self.numbers.get()), list(self.times.get())
 
     def _list_put(self, row: Any, base: int) -> Any:
-        self.numbers.put([(int(row.n) + each, 0.5 * each, "put") for each in range(3)])
+        rows = [(int(row.n) + each, 0.5 * each, "put") for each in range(3)]
+        frame = pd.DataFrame(rows, columns=["n", "x", "s"])
+        given = (rows, frame[["s", "n", "x"]], frame.to_dict("list"), np.array(rows, dtype=object))
+        self.numbers.put(given[row.n % 4])
         self.numbers.appendList([(1, 2.5, "list")])
         return self.numbers.exists(), list(self.numbers.get())
 

@@ -8,6 +8,7 @@ import pytest
 
 from changelog_state.changelog.record import BatchRecord
 from changelog_state.errors import (
+    BatchRefusedError,
     CheckpointRolledBackError,
     NewQueryError,
     OffsetsChangedError,
@@ -187,6 +188,52 @@ def test_refused(
     with pytest.raises(error, match=words) as raised:
         judge(markers, known, **changes)
     assert "app/store" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("markers", "known", "expected"),
+    [
+        pytest.param([], None, verdict(), id="an empty store"),
+        pytest.param([], record(7), verdict(record(7)), id="recorded, not committed anywhere"),
+        pytest.param([marker(0, 7)], record(7), verdict(record(7), {0}), id="committed in part"),
+        pytest.param([marker(0, 7), marker(1, 7)], None, verdict(None, {0, 1}), id="its record is gone"),
+    ],
+)
+def test_an_import_is_a_stores_first_batch_or_its_replay(
+    markers: list[MarkerView], known: BatchRecord | None, expected: Verdict
+) -> None:
+    assert judge(markers, known, into_empty=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("markers", "known", "words"),
+    [
+        pytest.param(
+            [marker(0, 5)], record(5), "not empty: it has batch 5 of query q, and batch 7", id="an earlier one"
+        ),
+        pytest.param([marker(0, 5)], record(7), "has batch 5 of query q, and", id="an earlier one in a partition"),
+        pytest.param([], record(5), "not empty: it has batch 5 of query q", id="an earlier one that was recorded"),
+        pytest.param([marker(0, 7), marker(1, 8)], record(8), "has batch 8 of .* goes on here", id="goes on"),
+        pytest.param([marker(0, 7)], record(8), "goes on here, and nothing is left to import", id="without changes"),
+        pytest.param([marker(0, 7, "r")], None, "not empty: it has batch 7 of query r", id="another query's marker"),
+        pytest.param([marker(0, 7)], record(9, "r"), "not empty: it has batch 9 of query r", id="another's record"),
+        pytest.param([marker(0, 9), marker(1, 1, "r")], record(9), "it has batch 9 .*, batch 1", id="both"),
+        pytest.param(
+            [marker(0, 3, "r", epoch=8)],
+            record(7, adopted=9),
+            "it has batch 3 of query r",
+            id="taken over by another",
+        ),
+    ],
+)
+@pytest.mark.parametrize("on_new_query", ["refuse", "continue", "clear"])
+def test_an_import_does_not_mix_with_other_state(
+    markers: list[MarkerView], known: BatchRecord | None, words: str, on_new_query: str
+) -> None:
+    with pytest.raises(BatchRefusedError, match=f"app/store .*{words}") as raised:
+        judge(markers, known, into_empty=True, on_new_query=on_new_query)
+    assert "clear()" in str(raised.value)
+    assert "on_new_query" not in str(raised.value)
 
 
 def test_marker_views_come_from_statuses() -> None:

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
+from pyspark.sql.types import ArrayType, CharType, StructType, VarcharType
 
 import changelog_state as cs
+from changelog_state.processors import program
 from changelog_state.testing import StateTester
 
 OUTPUT = "what string"
@@ -98,6 +101,61 @@ def test_states_of_a_key_are_its_own_and_stay() -> None:
         "a": {"value": {"n": 3}, "list": [{"n": 1}, {"n": 2}], "map": {"3": {"n": 3}}},
         "b": {"value": {"n": 12}, "list": [{"n": 5}, {"n": 7}], "map": {"5": {"n": 5}, "7": {"n": 7}}},
     }
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pd.DataFrame({"s": ["x", None], "n": [1, 2]}),
+        pd.DataFrame({"more": [0.5, 0.5], "n": [1.0, 2.0], "s": ["x", float("nan")]}),
+        {"n": [1, 2], "s": ["x", None]},
+        np.array([[1, "x"], [2, None]], dtype=object),
+        [{"n": 1, "s": "x"}, {"n": 2, "s": None}],
+    ],
+)
+def test_lists_take_what_a_frame_can_be_made_of(given: Any) -> None:
+    def init(self: Any, handle: Any) -> None:
+        self.list = handle.getListState("list", "n long, s string")
+
+    def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        self.list.appendValue((0, "y"))
+        self.list.put(given)
+        self.list.appendList(given)
+
+    kit = in_mode("None", init=init, rows=rows)
+    kit.batch([row()])
+    assert kit.get("a", "list") == [{"n": 1, "s": "x"}, {"n": 2, "s": None}] * 2
+
+
+@pytest.mark.parametrize(
+    "given", [pd.DataFrame({"n": [1, 2]}), {"n": (1, 2)}, np.array([[1], [2]]), np.array([1, 2]), pd.Series([1, 2])]
+)
+def test_lists_of_one_column_take_columns(given: Any) -> None:
+    kit = in_mode("None", rows=lambda self, *_: (self.list.put(given), self.list.appendList(given)))
+    kit.batch([row()])
+    assert kit.get("a", "list") == [{"n": 1}, {"n": 2}] * 2
+
+
+def test_a_frame_without_a_column_of_a_list_is_refused() -> None:
+    kit = in_mode("None", rows=lambda self, *_: self.list.put(pd.DataFrame({"m": [1]})))
+    with pytest.raises(cs.InvalidInputError, match=r"list state 'list' was given columns \['m'\], without \['n'\]"):
+        kit.batch([row()])
+
+
+def test_strings_of_limited_length_are_strings() -> None:
+    schema = StructType().add("s", VarcharType(5)).add("c", CharType(2)).add("tags", ArrayType(VarcharType(1)))
+
+    def init(self: Any, handle: Any) -> None:
+        self.list = handle.getListState("list", schema)
+        self.map = handle.getMapState("map", StructType().add("k", VarcharType(5)), schema)
+
+    def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        self.list.appendValue(("x", "yy", ["z"]))
+        self.map.updateValue(("k",), ("x", "yy", ["z"]))
+        self.say(*next(self.list.get())[:2], self.map.getValue(("k",))[2])
+
+    kit = in_mode("None", init=init, rows=rows)
+    assert whats(kit.batch([row()])) == ["x yy ['z']"]
 
 
 def test_clearing_leaves_nothing() -> None:
@@ -234,7 +292,7 @@ def test_values_expire_and_writing_begins_anew() -> None:
 @pytest.mark.parametrize("mode", ["None", "EventTime"])
 def test_a_ttl_needs_processing_time(mode: str) -> None:
     with pytest.raises(cs.ConfigurationError, match="state 'value' has a ttl"):
-        in_mode(mode, init=lambda self, handle: handle.getValueState("value", "n long", 1_000))
+        in_mode(mode, init=lambda self, handle: handle.getValueState("value", "n long", 1_000), event_time="at")
 
 
 def test_timers_fire_at_their_time_once_and_in_order() -> None:
@@ -296,6 +354,44 @@ def test_timers_by_event_time_and_rows_that_are_late() -> None:
     assert kit.replay() == found
 
 
+def test_rows_of_1970_and_before_are_late_from_the_start() -> None:
+    def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        self.say(frame["n"].tolist())
+
+    kit = in_mode("EventTime", rows=rows, event_time="at")
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    early = [{"k": "a", "n": number, "at": epoch + timedelta(milliseconds=number)} for number in (-1, 0, 1)]
+    for later in (1, 2):
+        assert whats(kit.batch([*early, row(n=5, minute=later)])) == ["[1, 5]"]
+        assert kit.last_batch.late_rows == 2
+    assert whats(kit.batch([*early, row(n=5, minute=3)])) == ["[5]"]
+
+
+def test_keys_of_bytes_are_given_to_timers_as_spark_gives_them() -> None:
+    def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        self.say(key)
+        self.handle.registerTimer(START_MS)
+
+    kit = in_mode("ProcessingTime", rows=rows, timer=lambda self, key, *_: self.say(key))
+    assert whats(kit.batch([{"k": b"x"}])) == ["(b'x',)", "(bytearray(b'x'),)"]
+
+
+@pytest.mark.parametrize("keys", [1, 2, 5, 6])
+def test_keys_that_are_due_behind_all_rows_are_handled_in_portions(
+    monkeypatch: pytest.MonkeyPatch, keys: int
+) -> None:
+    monkeypatch.setattr(program, "_KEYS_AT_ONCE", 2)
+    kit = in_mode(
+        "ProcessingTime",
+        rows=lambda self, *_: self.handle.registerTimer(START_MS + 1),
+        timer=lambda self, key, *_: self.say(key[0]),
+    )
+    kit.batch([row(f"k{number}") for number in range(keys)])
+    kit.advance(1)
+    assert whats(kit.batch([])) == [f"k{number}" for number in range(keys)]
+    assert kit.batch() == []
+
+
 def test_timers_need_a_mode_that_has_time() -> None:
     with pytest.raises(cs.ConfigurationError, match="uses timers, but time_mode is 'None'"):
         in_mode("None", rows=lambda self, key, frame, times: self.handle.registerTimer(5)).batch([row()])
@@ -330,6 +426,16 @@ def test_initial_state_does_not_move_the_watermark() -> None:
     kit = in_mode("EventTime", event_time="at", initial_state=[{"k": "z", "n": 1}])
     kit.batch([row(minute=5)])
     assert kit.watermark == row(minute=5)["at"]
+
+
+def test_initial_state_is_never_late() -> None:
+    def initial(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        self.value.update((int(frame["n"][0]),))
+
+    kit = in_mode("EventTime", initial=initial, event_time="at", initial_state=[{"k": "z", "n": 1}])
+    kit.batch([row(minute=5)])
+    assert kit.get("z", "value") == {"n": 1}
+    assert kit.last_batch.late_rows == 0
 
 
 # -- what goes wrong --------------------------------------------------------------------------------------
@@ -374,6 +480,44 @@ def test_a_state_is_declared_once() -> None:
 def test_errors_name_the_key(handlers: Any, problem: str) -> None:
     with pytest.raises(cs.ChangelogStateError, match=problem):
         in_mode("None", **handlers).batch([row()])
+
+
+@pytest.mark.parametrize("returned", [None, 5])
+@pytest.mark.parametrize("method", ["handleInputRows", "handleExpiredTimer"])
+def test_what_is_no_iterator_of_frames(method: str, returned: Any) -> None:
+    class Returning(Scripted):
+        pass
+
+    setattr(Returning, method, lambda self, *args, **named: returned)
+    rows = {"rows": lambda self, *_: self.handle.registerTimer(START_MS)}
+    kit = StateTester(
+        Returning(**rows), key="k", output_schema=OUTPUT, time_mode="ProcessingTime", now=START_MS / 1000
+    )
+    with pytest.raises(cs.FunctionError, match=rf"{method}\(\) .* returned {returned}, .*for key 'a' in batch 0"):
+        kit.batch([row()])
+
+
+def test_what_a_processor_cannot_iterate_is_its_own_mistake() -> None:
+    kit = in_mode("None", rows=lambda self, *_: list(self.value.get()))
+    with pytest.raises(cs.FunctionError, match="the processor raised TypeError for key 'a'.*not iterable"):
+        kit.batch([row()])
+
+
+def test_a_processor_is_closed_at_the_end_of_a_task() -> None:
+    class Closing(Scripted):
+        handled = 0
+
+        def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+            self.handled += 1
+            yield from ()
+
+        def close(self) -> None:
+            if self.handled:
+                raise RuntimeError(f"closed after {self.handled} keys")
+
+    kit = StateTester(Closing(), key="k", output_schema=OUTPUT)
+    with pytest.raises(cs.FunctionError, match=r"close\(\) raised RuntimeError: closed after 2 keys"):
+        kit.batch([row("a"), row("b")])
 
 
 def test_init_and_close_are_called_once_per_task() -> None:

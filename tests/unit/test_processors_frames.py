@@ -11,6 +11,7 @@ import pytest
 
 from changelog_state.errors import OutputSchemaError
 from changelog_state.processors.frames import Group, grouped_frames
+from changelog_state.processors.initial import rows_with_initial_state
 from changelog_state.processors.output import OutputFrames
 from changelog_state.processors.spark_frames import FrameRules, SparkFrames
 
@@ -78,6 +79,19 @@ def test_a_processor_may_change_its_frame() -> None:
         first.frames[0].loc[0, "x"] = 1.5
         first.frames[0]["new"] = "x"
     assert second.frames[0]["n"].tolist() == [2]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10])
+def test_initial_state_of_a_key_may_be_in_several_batches(size: int) -> None:
+    states = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "b", "n": 3}, {"k": "b", "n": 4}]
+    rows = rows_with_initial_state([{"k": "b", "x": 0.5}, {"k": "b", "x": 1.5}], states, ["k"], None)
+    kinds = {name: pa.Table.from_pylist(rows).schema.field(name).type for name in rows[0]}
+    ordered = pa.Table.from_pylist(sorted(rows, key=lambda row: row["k"]), pa.schema(list(kinds.items())))
+    batches = iter(ordered.to_batches(max_chunksize=size))
+    first, second = (group for groups in grouped_frames(batches, ["k"], FRAMES) for group in groups)
+    assert [(frame["n"].tolist(), first.frames) for frame in first.initial] == [([1], [])]
+    assert [frame["n"].tolist() for frame in second.initial] == [[2, 3, 4]]
+    assert [frame["x"].tolist() for frame in second.frames] == [[0.5, 1.5]]
 
 
 def test_many_rows_of_a_key_are_several_frames() -> None:

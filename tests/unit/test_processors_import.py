@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -11,13 +13,16 @@ import pytest
 from pyspark.sql.streaming import StatefulProcessor
 
 import changelog_state as cs
+from changelog_state.calls import Lateness
 from changelog_state.codec.expiring import read_expiring
 from changelog_state.codec.keys import KeyCodec
 from changelog_state.codec.kinds import DATA
+from changelog_state.metrics import BatchSummary
+from changelog_state.processors.checkpoint import Checkpoint
 from changelog_state.processors.ddl import parse_schema
 from changelog_state.processors.declaring import program_without_spark
-from changelog_state.processors.import_call import keep_fields
-from changelog_state.processors.imported import TIMER_COLUMN, ImportedState, ImportProgram
+from changelog_state.processors.import_call import ImportCall, ImportSummary, keep_fields
+from changelog_state.processors.imported import TIMER_COLUMN, ImportedState, ImportProgram, TakeOverProgram
 from changelog_state.testing import StateTester
 
 START_MS = 1_704_067_200_000
@@ -135,3 +140,96 @@ def test_each_field_of_an_operators_value_is_a_value() -> None:
     kit = StateTester(lambda key, rows, state: keep_fields(key, rows[0]["value"], state), key="k")
     kit.batch([{"k": "a", "value": {"count": 3, "sum": 1.5}}])
     assert kit.state() == {"a": {"count": 3, "sum": 1.5}}
+
+
+def test_what_deduplication_has_seen() -> None:
+    kit = StateTester(lambda key, rows, state: keep_fields(key, rows[0]["value"], state), key="k")
+    kit.batch([{"k": "a", "value": {"__dummy__": None}}])
+    assert kit.state() == {"a": {"seen": True}}
+
+
+@pytest.mark.parametrize("value", [NOON, NOON.date(), Decimal("1.5"), {"start": NOON}, [NOON]])
+def test_a_field_that_cannot_be_kept_asks_for_a_function(value: Any) -> None:
+    kit = StateTester(lambda key, rows, state: keep_fields(key, {"last": value}, state), key="k")
+    with pytest.raises(cs.ValueEncodingError, match="field 'last' of the operator's value .*; give func= a function"):
+        kit.batch([{"k": "a"}])
+
+
+def test_a_function_sets_values_and_timers_and_none_is_called() -> None:
+    def take_over(key: Any, value: Any, state: cs.State) -> None:
+        state.set("n", value["n"])
+        state.set_timer(START_MS / 1000, "due")
+        state.set_timer(START_MS / 1000 + 60, "later")
+
+    kit = StateTester(TakeOverProgram(take_over, "value"), key="k", now=START_MS / 1000)
+    kit.batch([{"k": "a", "value": {"n": 1}}])
+    kit.replay()
+    kit.restore()
+    assert (kit.state(), sorted(kit.timers("a"))) == ({"a": {"n": 1}}, ["due", "later"])
+
+
+def test_an_error_of_a_function_names_the_key() -> None:
+    kit = StateTester(TakeOverProgram(lambda key, value, state: 1 / 0, "value"), key="k")
+    with pytest.raises(cs.FunctionError, match="the function raised ZeroDivisionError for key 'a' in batch 0"):
+        kit.batch([{"k": "a", "value": {"n": 1}}])
+
+
+def import_call(**counts: Any) -> ImportCall:
+    found = {"counted": {"value": 2}, "timers": 0, "records": None} | counts
+    checkpoint = Checkpoint(None, "/checkpoint", 0, "q", 3, 0, 0, "dedupe", {})  # type: ignore[arg-type]
+    return ImportCall(
+        df=None,  # type: ignore[arg-type]
+        batch_id=3,
+        key="k",
+        schema="",
+        program=None,  # type: ignore[arg-type]
+        lateness=Lateness(),
+        checkpoint=checkpoint,
+        **found,
+    )
+
+
+def summary_of(rows: int, changes: int) -> BatchSummary:
+    others: dict[str, int] = dict.fromkeys(("late_rows", "timers", "rewritten", "expired", "outputs"), 0)
+    return BatchSummary("q", 3, START_MS, None, START_MS, rows=rows, changes=changes, **others)
+
+
+@pytest.mark.parametrize(("counts", "changes", "rows"), [({}, 9, 2), ({"records": 9}, 9, 7)])
+def test_a_summary_tells_what_came_in(counts: Any, changes: int, rows: int) -> None:
+    batch = summary_of(rows, changes)
+    assert import_call(**counts).summary(batch) == ImportSummary("q", 3, START_MS, {"value": 2}, 0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "problem"),
+    [({}, "/checkpoint has 2 records of state, but 1 were"), ({"records": 3}, "has 3 records of state, but 2 were")],
+)
+def test_a_summary_of_less_is_an_error(counts: Any, problem: str) -> None:
+    batch = summary_of(rows=1, changes=2)
+    with pytest.raises(cs.InvalidInputError, match=problem):
+        import_call(**counts).summary(batch)
+
+
+class Answers:
+    """In place of a Spark session that reads a checkpoint."""
+
+    def __init__(self, operators: list[Any]) -> None:
+        self.read = self
+        self.operators = operators
+
+    def format(self, name: str) -> Any:
+        return SimpleNamespace(load=lambda path: SimpleNamespace(collect=lambda: self.operators))
+
+    def text(self, path: str) -> Any:
+        return SimpleNamespace(collect=lambda: [SimpleNamespace(value=line) for line in ("v1", '{"id": "q"}')])
+
+
+def test_a_query_that_has_not_come_to_an_end_of_a_batch() -> None:
+    spark: Any = Answers([SimpleNamespace(operatorId=0, operatorName="dedupe", maxBatchId=-1)])
+    with pytest.raises(cs.InvalidInputError, match="query of checkpoint /checkpoint has not committed a batch"):
+        Checkpoint.read(spark, "/checkpoint/", 0)
+    with pytest.raises(cs.ConfigurationError, match="no stateful operator 1, only {0: 'dedupe'}; give operator_id="):
+        Checkpoint.read(spark, "/checkpoint/", 1)
+    empty: Any = Answers([])
+    with pytest.raises(cs.ConfigurationError, match="/checkpoint has no state: .* directory 'state' was left out"):
+        Checkpoint.read(empty, "/checkpoint/", 0)

@@ -143,6 +143,29 @@ def test_schemas_that_avro_cannot_have(schema: str) -> None:
         codec_of(schema)
 
 
+@pytest.mark.parametrize(
+    ("schema", "field"),
+    [
+        ("`a b` int", "field 'a b' of state 'seen'"),
+        ("`1a` int", "field '1a' of state 'seen'"),
+        ("s struct<`sum(x)`: int>", r"field 'sum\(x\)' of s of state 'seen'"),
+        ("s array<struct<`x²`: int>>", "field 'x²' of s of state 'seen'"),
+        ("s map<string, struct<`𝒳`: int>>", "field '𝒳' of s of state 'seen'"),
+    ],
+)
+def test_a_name_that_avro_does_not_take_is_told_with_its_state(schema: str, field: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{field} has a name that Avro does not take; use letters"):
+        codec_of(schema)
+
+
+def test_names_are_of_all_alphabets() -> None:
+    codec = codec_of("größe int, `数` struct<`имя`: string, `x٣`: int>")
+    assert codec.schema_json is not None
+    data = codec.encode((1, ("x", 2)))
+    assert codec.values(codec.decode(data, nothing)) == (1, ("x", 2))
+    assert decode_plain(codec.schema_json, data) == {"größe": 1, "数": {"имя": "x", "x٣": 2}}
+
+
 def test_rows_of_an_earlier_schema() -> None:
     old = codec_of("n int, gone string, at timestamp")
     new = codec_of("added array<int>, n long, at timestamp")
