@@ -37,7 +37,7 @@ demo: setup ## Run the demo: a real Kafka, a Spark stream with state, three kill
 
 .PHONY: test
 test: setup ## Run all tests; ARGS="-k broker" or ARGS=tests/unit for some, JOBS=0 for one process
-	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: test-docker
 test-docker: setup ## Run the tests in containers: the cluster of docker-compose.yml, with nodes killed; needs Docker

@@ -12,12 +12,15 @@ from changelog_state.aggregation.closing import Closing
 from changelog_state.aggregation.functions.base import Aggregate
 from changelog_state.aggregation.plan import Plan, check_aggregates, plan_of
 from changelog_state.aggregation.program import AggregateProgram
+from changelog_state.aggregation.sessions import SessionProgram
+from changelog_state.aggregation.windows import Over, Sessions
 from changelog_state.calls import Call, Lateness
 from changelog_state.codec.entries import name_suffix
 from changelog_state.errors import ConfigurationError, InvalidKeyError
 from changelog_state.kafka_output import KafkaOutput
 from changelog_state.settings import ServiceSettings
 from changelog_state.task.spec import EventTime
+from changelog_state.task.windowed import WINDOW_TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,50 +39,48 @@ class AggregateCall(Call):
     plan: Plan
     name: str
     lateness: Lateness
-    closing: Closing | None = None
+    windows: Closing | Sessions | None = None
 
     @classmethod
     def of(
         cls,
-        df: DataFrame,
+        over: Over,
         batch_id: int,
-        key: str | Sequence[str],
-        aggregates: Mapping[str, Aggregate],
         name: str,
         order_by: OrderBy,
         timeout: float | None,
         query_id: str | None,
-        lateness: Lateness,
         output_topic: str | KafkaOutput | None,
-        closing: Closing | None = None,
     ) -> AggregateCall:
         from changelog_state.aggregation.frame import input_types
 
-        check_aggregates(aggregates)
-        if lateness.function is not None:
+        check_aggregates({name: each for name, each in over.aggregates.items() if name not in over.hidden})
+        if over.lateness.function is not None:
             raise ConfigurationError(
                 "late= is a function, and aggregates call none; use 'accept', 'drop' or 'side_output'"
             )
-        types = input_types(df, aggregates)
-        plan = plan_of(aggregates, types)
+        types = input_types(over.df, over.aggregates)
+        plan = plan_of(over.aggregates, types, over.hidden)
+        key_columns = (over.key,) if isinstance(over.key, str) else tuple(over.key)
         return cls(
-            df=df,
+            df=over.df,
             batch_id=batch_id,
-            key=key,
-            schema=_schema(df, (key,) if isinstance(key, str) else tuple(key), plan, closing),
+            key=over.key,
+            schema=_schema(over.df, key_columns, plan, over.windows),
             order_by=order_by,
             timeout=timeout,
             query_id=query_id,
             output_topic=output_topic,
-            aggregates=aggregates,
+            aggregates=over.aggregates,
             types=types,
             plan=plan,
             name=name,
-            lateness=lateness,
-            closing=closing,
+            lateness=over.lateness,
+            windows=over.windows,
+            more_key_types=WINDOW_TYPES if isinstance(over.windows, Sessions) else (),
         )
 
-    def program(self, settings: ServiceSettings) -> AggregateProgram:
+    def program(self, settings: ServiceSettings) -> AggregateProgram | SessionProgram:
         name_suffix(self.name)
         if self.name in settings.variables:
             raise ConfigurationError(f"name is {self.name!r}, which state= declares; give another name")
@@ -88,16 +89,19 @@ class AggregateCall(Call):
             raise ConfigurationError(
                 "a ttl by event time needs to know the rows' event time; give event_time= with the column that has it"
             )
+        if isinstance(self.windows, Sessions):
+            return SessionProgram(self.plan, self.name, self.windows.kind, self.windows.emit)
         drop_late = known is not None and known.late == "drop"
-        return AggregateProgram(self.plan, self.name, drop_late, self.closing)
+        return AggregateProgram(self.plan, self.name, drop_late, self.windows)
 
     def event_time(self, lateness: Lateness) -> EventTime | None:
-        """Tasks see the latest of several rows, and cannot tell which ones were late."""
-        return None if lateness.event_time is None else replace(lateness.event_time, late="accept")
+        """Tasks see the latest of several rows, and cannot tell which ones were late, but for sessions."""
+        known = lateness.event_time
+        return known if known is None or known.late == "judged" else replace(known, late="accept")
 
     @property
     def record_key(self) -> tuple[str, ...]:
-        return self.key_columns if self.closing is None else self.key_columns[:-1]
+        return self.key_columns[:-1] if isinstance(self.windows, Closing) else self.key_columns
 
     def arranged(self, partitions: int) -> Arranged:
         from changelog_state.aggregation.frame import aggregated
@@ -105,7 +109,7 @@ class AggregateCall(Call):
         return aggregated(self, partitions)
 
 
-def _schema(df: DataFrame, key_columns: Sequence[str], plan: Plan, closing: Closing | None) -> StructType:
+def _schema(df: DataFrame, key_columns: Sequence[str], plan: Plan, windows: Closing | Sessions | None) -> StructType:
     missing = sorted(set(key_columns) - set(df.columns))
     if missing:
         raise InvalidKeyError(
@@ -116,6 +120,7 @@ def _schema(df: DataFrame, key_columns: Sequence[str], plan: Plan, closing: Clos
     if twice:
         raise ConfigurationError(f"aggregates are called {twice} like columns of the key; rename them")
     keys = [StructField(name, df.schema[name].dataType) for name in key_columns]
-    if closing is not None:
-        keys[-1] = StructField("window", _WINDOW)
+    if windows is not None:
+        of_user = keys[:-1] if isinstance(windows, Closing) else keys
+        keys = [*of_user, StructField("window", _WINDOW)]
     return StructType([*keys, *plan.output.fields])

@@ -1,13 +1,10 @@
-"""Windows of aggregates in a task: when one is over, by a timer per key and window, and its column in the results."""
+"""Windows of aggregates in a task: when one is over, by a timer per key and window."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from changelog_state.codec.kinds import TIMER
 from changelog_state.codec.timers import TimerTime, encode_timer
@@ -39,11 +36,3 @@ class Closing:
     def forget_timers(self, task: PartitionTask, suffix: bytes, keys: Iterable[bytes]) -> None:
         for key in keys:
             task.stage.add_later(TIMER + key + suffix, None)
-
-    def columns(self, key_columns: Sequence[pa.Array], kind: pa.DataType) -> list[pa.Array]:
-        """Those of the key, and the window of Spark's type instead of its start."""
-        *others, starts = key_columns
-        micros = pc.multiply(starts.cast(pa.int64()), 1_000)
-        ends = pc.add(micros, self.size_ms * 1_000)
-        parts = [each.cast(field.type) for each, field in zip((micros, ends), kind, strict=True)]
-        return [*others, pa.StructArray.from_arrays(parts, fields=list(kind))]

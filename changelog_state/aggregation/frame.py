@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, DoubleType, FloatType
 
 from changelog_state.aggregation.call import AggregateCall
-from changelog_state.aggregation.columns import LATE, ROWS, TIMED, partial_name
+from changelog_state.aggregation.columns import FIRST, LATE, ROWS, TIMED, partial_name
 from changelog_state.aggregation.functions.base import Aggregate, Input
+from changelog_state.aggregation.windows import Sessions
 from changelog_state.arrangement import Arranged, column_named, row_order
 from changelog_state.errors import ConfigurationError
 from changelog_state.task.spec import PARTITION_COLUMN
 
 __all__ = ["aggregated", "input_types"]
 
-_NULL, _TIME, _LATE = "null", "time", "late"
+_NULL, _TIME, _LATE, _STRETCH = "null", "time", "late", "stretch"
 
 
 def input_types(df: DataFrame, aggregates: Mapping[str, Aggregate]) -> dict[str, list[DataType]]:
@@ -56,7 +57,7 @@ def aggregated(call: AggregateCall, partitions: int) -> Arranged:
 def _frame(call: AggregateCall, partitions: int, watermark_ms: int | None) -> DataFrame:
     """
     1. Only the columns that are needed, under plain names, to the partitions of the state.
-    2. Rows sorted where the order of additions would show in the last digits of a result.
+    2. Rows sorted where the order of additions would show in the last digits of a result; for sessions by time.
     3. Aggregated: key, partials, event times, number of rows, and the partition as a proof; sorted by key.
     """
     df, plan = call.df, call.plan
@@ -76,7 +77,10 @@ def _frame(call: AggregateCall, partitions: int, watermark_ms: int | None) -> Da
         *_timed(call, watermark_ms),
     ).repartition(partitions, *keys, _NULL)
     added = {each: None for name, function in plan.functions.items() if function.order_shows for each in inputs[name]}
-    if added:
+    if isinstance(call.windows, Sessions):
+        [time] = inputs[FIRST]
+        rows = _in_stretches(rows, [*keys, _NULL], time, call.windows.kind.gap_ms, added)
+    elif added:
         rows = rows.sortWithinPartitions(*keys, _NULL, *added)
     found = [
         partial
@@ -84,17 +88,24 @@ def _frame(call: AggregateCall, partitions: int, watermark_ms: int | None) -> Da
         for partial in function.partials([F.col(each) for each in inputs[name]], [F.col(place) for place in places])
     ]
     event_time = call.lateness.event_time
-    apart = []
+    apart = [_STRETCH] if isinstance(call.windows, Sessions) else []
     if event_time is not None:
         found += [F.max(_TIME), F.count(_TIME), F.count(F.when(F.col(_LATE), True))]
-        apart = [_LATE] if event_time.late == "drop" else []
+        apart += [_LATE] if event_time.late == "drop" else []
     found.append(F.count(F.lit(1)))
     results = [f"c{number}" for number in range(len(found))]
     grouped = rows.groupBy(*keys, _NULL, *apart).agg(
         *[column.alias(name) for column, name in zip(found, results, strict=True)]
     )
     proof = F.pmod(F.hash(*keys), F.lit(partitions)).alias(PARTITION_COLUMN)
-    return grouped.select(*keys, *results, proof).sortWithinPartitions(*keys)
+    return grouped.sortWithinPartitions(*keys, *apart).select(*keys, *results, proof)
+
+
+def _in_stretches(rows: DataFrame, keys: Sequence[str], time: str, gap_ms: int, others: Iterable[str]) -> DataFrame:
+    """Rows of a key that are less than a gap apart get the same number, which grows with the time."""
+    in_order = Window.partitionBy(*keys).orderBy(time, *others)
+    begins = F.when(F.col(time) - F.lag(time).over(in_order) >= gap_ms, 1).otherwise(0)
+    return rows.withColumn(_STRETCH, begins).withColumn(_STRETCH, F.sum(_STRETCH).over(in_order))
 
 
 def _timed(call: AggregateCall, watermark_ms: int | None) -> list[Column]:

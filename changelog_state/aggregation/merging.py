@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_type
@@ -22,7 +23,7 @@ from changelog_state.aggregation.plan import Plan
 from changelog_state.codec.avro import fingerprint_of
 from changelog_state.errors import ConfigurationError, ValueEncodingError
 
-__all__ = ["Merged", "TaskAggregation"]
+__all__ = ["Merged", "States", "TaskAggregation"]
 
 _HEADER_BYTES = 10
 
@@ -34,7 +35,7 @@ class Merged(NamedTuple):
     """One column per aggregate, in Spark's types."""
 
 
-class _Stored(NamedTuple):
+class States(NamedTuple):
     columns: list[pa.Array]
     """One per aggregate; null where nothing is stored."""
     known: list[Mask]
@@ -60,7 +61,10 @@ class TaskAggregation:
 
         ``key_of``: the key in a row, for errors.
         """
-        before = self._decoded(stored)
+        columns = self.merged(self.decoded(stored), partials, key_of)
+        return Merged(self.encoded(columns), self.results(columns))
+
+    def merged(self, before: States, partials: Sequence[pa.Array], key_of: Callable[[int], Any]) -> list[pa.Array]:
         columns, rest = [], list(partials)
         for name, function, old, known in zip(self._names, self._functions, *before, strict=True):
             kinds = function.partial_types
@@ -73,32 +77,61 @@ class TaskAggregation:
                     f"{function.kind} {name!r} of key {key_of(error.row)!r} {error}; nothing of this batch was "
                     "committed. Sum a wider type, as in cs.sum(F.col(...).cast('double')), under another name"
                 ) from error
-        values = self._codec.encode(columns)
-        finished = [
+        return columns
+
+    def merged_at(
+        self,
+        before: States,
+        where: npt.NDArray[np.int64],
+        partials: Sequence[pa.Array],
+        has: Sequence[Mask] | None,
+        key_of: Callable[[int], Any],
+    ) -> States:
+        """The states, some of which these partials are merged into. ``has``: per aggregate, who has partials."""
+        some = States(
+            [column.take(pa.array(where)) for column in before.columns], [mask[where] for mask in before.known]
+        )
+        merged = self.merged(some, partials, lambda row: key_of(int(where[row])))
+        count = len(before.columns[0])
+        columns, known = [], []
+        for number, (old, new, mask) in enumerate(zip(before.columns, merged, before.known, strict=True)):
+            rows = np.arange(len(where)) if has is None else np.flatnonzero(has[number])
+            places = np.arange(count)
+            places[where[rows]] = count + rows
+            columns.append(pa.concat_arrays([old, new.cast(old.type)]).take(pa.array(places)))
+            known.append((places >= count) | mask)
+        return States(columns, known)
+
+    def encoded(self, columns: list[pa.Array]) -> pa.Array:
+        return self._codec.encode(columns)
+
+    def results(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        """One column per aggregate, in Spark's types."""
+        return [
             function.finish(column).cast(kind)
             for function, column, kind in zip(self._functions, columns, self._output_types, strict=True)
         ]
-        return Merged(values, finished)
 
-    def finished(self, stored: pa.Array) -> list[pa.Array]:
-        """The results of what is stored, as it is: one column per aggregate, in Spark's types."""
-        before = self._decoded(stored)
-        return [
-            function.finish(column).cast(kind)
-            for function, column, kind in zip(self._functions, before.columns, self._output_types, strict=True)
-        ]
+    def partials_before(self, number: int) -> int:
+        """How many partials there are before those of this aggregate."""
+        return sum(len(function.partial_types) for function in self._functions[:number])
 
-    def _decoded(self, stored: pa.Array) -> _Stored:
+    def partials_of(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        """What these states are to others that they are merged into."""
+        both = zip(self._functions, columns, strict=True)
+        return [partial for function, column in both for partial in function.partials_of(column)]
+
+    def decoded(self, stored: pa.Array) -> States:
         values = stored.drop_null() if stored.null_count else stored
         present: Mask = stored.is_valid().to_numpy(zero_copy_only=False)
         if pc.all(self._codec.wrote(values), min_count=0).as_py():
             columns = self._codec.decode(values)
             if len(values) < len(stored):
                 columns = [spread(column, present) for column in columns]
-            return _Stored(columns, [present] * len(columns))
+            return States(columns, [present] * len(columns))
         return self._decoded_earlier(values, np.flatnonzero(present), len(stored))
 
-    def _decoded_earlier(self, values: pa.Array, rows: Any, count: int) -> _Stored:
+    def _decoded_earlier(self, values: pa.Array, rows: Any, count: int) -> States:
         """The same if other schemas are among them: schema by schema, then together in the order of the rows."""
         known = [np.zeros(count, dtype=np.bool_) for _ in self._names]
         parts: list[list[pa.Array]] = [[] for _ in self._names]
@@ -123,7 +156,7 @@ class TaskAggregation:
                 columns.append(spread(pa.concat_arrays(found).take(order), mask))
             else:
                 columns.append(pa.nulls(count, function.state.arrow))
-        return _Stored(columns, known)
+        return States(columns, known)
 
     def _codec_of(self, header: bytes) -> RecordCodec:
         if header == self._codec.single.header:

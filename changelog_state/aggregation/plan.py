@@ -28,6 +28,8 @@ NAMESPACE = "changelog_state.aggregates"
 class Plan:
     functions: Mapping[str, Function]
     """By name, which is that of the output column, too."""
+    hidden: tuple[str, ...] = ()
+    """Kept like the others, and no output."""
 
     @cached_property
     def codec(self) -> RecordCodec:
@@ -44,7 +46,8 @@ class Plan:
     @property
     def output(self) -> StructType:
         """The columns behind those of the key."""
-        return StructType([StructField(name, function.output) for name, function in self.functions.items()])
+        shown = [(name, function) for name, function in self.functions.items() if name not in self.hidden]
+        return StructType([StructField(name, function.output) for name, function in shown])
 
 
 def check_aggregates(aggregates: Mapping[str, Aggregate]) -> None:
@@ -62,7 +65,9 @@ def check_aggregates(aggregates: Mapping[str, Aggregate]) -> None:
             )
 
 
-def plan_of(aggregates: Mapping[str, Aggregate], types: Mapping[str, Sequence[DataType]]) -> Plan:
+def plan_of(
+    aggregates: Mapping[str, Aggregate], types: Mapping[str, Sequence[DataType]], hidden: tuple[str, ...] = ()
+) -> Plan:
     """``types``: those of each aggregate's inputs."""
     functions = {}
     for name, aggregate in aggregates.items():
@@ -72,4 +77,4 @@ def plan_of(aggregates: Mapping[str, Aggregate], types: Mapping[str, Sequence[Da
             for role, kind in zip(("value", "by"), types[name], strict=False)
         ]
         functions[name] = aggregate.bind(values, path)
-    return Plan(functions)
+    return Plan(functions, hidden)

@@ -11,15 +11,11 @@ import pyarrow.compute as pc
 
 from changelog_state.aggregation.avro.pieces import join_pieces
 from changelog_state.aggregation.closing import Closing
-from changelog_state.aggregation.columns import LATE, ROWS, TIMED, partial_name
+from changelog_state.aggregation.columns import LATE, partial_name
 from changelog_state.aggregation.key_columns import encode_key_columns
-from changelog_state.aggregation.lifetimes import expiring_values, visible_values
-from changelog_state.aggregation.merging import TaskAggregation
 from changelog_state.aggregation.plan import Plan
-from changelog_state.codec.entries import name_suffix
-from changelog_state.codec.kinds import DATA, SCHEMA
-from changelog_state.errors import InvalidInputError
-from changelog_state.state.ttl import Ttl
+from changelog_state.aggregation.run import AggregateRun, total
+from changelog_state.codec.kinds import DATA
 from changelog_state.task.due import DueWork
 from changelog_state.task.event_time import event_times_ms
 from changelog_state.task.partition_task import PartitionTask
@@ -56,34 +52,23 @@ class AggregateProgram:
         yield from run.rest()
 
 
-class _Run:
+class _Run(AggregateRun):
     def __init__(self, program: AggregateProgram, task: PartitionTask) -> None:
-        self._task = task
-        self._suffix = name_suffix(program.name)
+        super().__init__(program.plan, program.name, task)
         self._drop_late = program.drop_late
         self._closing = program.closing
         self._closed: list[pa.RecordBatch] = []
-        self._aggregation = TaskAggregation(program.plan, self._find_schema)
         self._due: DueWork | None = None
-        codec = program.plan.codec.single
-        task.names[program.name] = self._suffix
-        task.schemas[codec.fingerprint] = codec.schema_json
 
     def accepted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Without what is late, if that is to be left out. What was counted by rows of ours is put right."""
+        """Without what is late, if that is to be left out. Late rows were counted by rows of ours, too."""
         counts, spec = self._task.counts, self._task.spec
-        counts.rows += _total(batch, ROWS) - batch.num_rows
+        self._counted(batch)
         if spec.event_time is None:
             return batch
-        without = _total(batch, ROWS) - _total(batch, TIMED)
-        if without:
-            raise InvalidInputError(
-                f"event time {spec.event_time.column!r} is null in {without} rows; filter them out, or give them a "
-                "time"
-            )
         if spec.watermark_ms is not None:
             seen_late = pc.less(event_times_ms(batch, spec.event_time.column), spec.watermark_ms)
-            counts.late_rows += _total(batch, LATE) - (pc.sum(seen_late).as_py() or 0)
+            counts.late_rows += total(batch, LATE) - (pc.sum(seen_late).as_py() or 0)
         return batch.filter(pc.equal(batch.column(LATE), 0)) if self._drop_late else batch
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -98,10 +83,8 @@ class _Run:
             key = tuple(column[row].as_py() for column in key_columns)
             return key[0] if len(key) == 1 else key
 
-        before = visible_values(stored, spec.batch_time_ms, spec.watermark_ms)
-        values, output = self._aggregation.merge(before, partials, key_of)
-        if spec.ttl is not None:
-            values = self._expiring(batch, values, spec.ttl)
+        values, results = self._aggregation.merge(self._visible(stored), partials, key_of)
+        values = self._living(values, batch)
         if self._closing is not None:
             new = pc.is_null(stored)
             its_windows = (column.filter(new).to_pylist() for column in (encoded, key_columns[-1]))
@@ -110,27 +93,15 @@ class _Run:
         record_keys, values, stored = (column.filter(changed) for column in (record_keys, values, stored))
         self._stage(record_keys, values, stored, encoded)
         if self._closing is None or self._closing.emit == "update":
-            yield self._output(key_columns, output)
+            yield self._output(self._with_window(key_columns), results)
         yield from self._taken_closed()
 
-    def _output(self, key_columns: list[pa.Array], results: list[pa.Array]) -> pa.RecordBatch:
-        schema = self._task.spec.output_schema
-        if self._closing is not None:
-            key_columns = self._closing.columns(key_columns, schema.field(len(key_columns) - 1).type)
-        columns = [*key_columns, *results, pa.nulls(len(key_columns[0]), pa.binary())]
-        typed = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
-        return pa.record_batch(typed, schema=schema)
-
-    def _expiring(self, batch: pa.RecordBatch, values: pa.Array, ttl: Ttl) -> pa.Array:
-        spec = self._task.spec
-        if ttl.by_event_time:
-            assert spec.event_time is not None, "checked by the call"
-            begins = event_times_ms(batch, spec.event_time.column)
-            if spec.watermark_ms is not None:  # what late rows change is not over at once
-                begins = pc.max_element_wise(begins, spec.watermark_ms)
-        else:
-            begins = pa.repeat(pa.scalar(spec.batch_time_ms, pa.int64()), len(values))
-        return expiring_values(values, pc.add(begins, ttl.milliseconds), by_event_time=ttl.by_event_time)
+    def _with_window(self, key_columns: list[pa.Array]) -> list[pa.Array]:
+        """The window in place of its start."""
+        if self._closing is None:
+            return key_columns
+        *others, starts_ms = key_columns
+        return [*others, self._window(starts_ms, pc.add(starts_ms, self._closing.size_ms))]
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """What is due behind all keys."""
@@ -193,21 +164,9 @@ class _Run:
 
     def _give_out(self, closing: Closing, keys: list[bytes], stored: pa.Array) -> None:
         """The results of windows, without those that have outlived their time to live."""
-        task = self._task
-        values = visible_values(stored, task.spec.batch_time_ms, task.spec.watermark_ms)
+        values = self._visible(stored)
         its_keys = [key for key, is_visible in zip(keys, values.is_valid().to_pylist(), strict=True) if is_visible]
-        if not its_keys:
-            return
-        decoded = zip(*(task.codec.decode(key)[0] for key in its_keys), strict=True)
-        fields = [*task.spec.output_schema][: len(task.spec.key_columns) - 1]
-        kinds = [*(field.type for field in fields), pa.int64()]
-        key_columns = [pa.array(column, kind) for column, kind in zip(decoded, kinds, strict=True)]
-        self._closed.append(self._output(key_columns, self._aggregation.finished(values.drop_null())))
-
-    def _find_schema(self, fingerprint: bytes) -> str | None:
-        [found] = self._task.session.read([SCHEMA + fingerprint])
-        return None if found is None else found.decode()
-
-
-def _total(batch: pa.RecordBatch, column: str) -> int:
-    return pc.sum(batch.column(column)).as_py() or 0
+        if its_keys:
+            states = self._aggregation.decoded(values.drop_null())
+            key_columns = self._with_window(self._decoded_keys(its_keys))
+            self._closed.append(self._output(key_columns, self._aggregation.results(states.columns)))

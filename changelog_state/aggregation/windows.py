@@ -1,28 +1,41 @@
-"""Windows of aggregates on the driver: a row per window that it belongs to, and which of these come too late."""
+"""Windows of aggregates on the driver: what becomes of a call's rows, key and aggregates; which rows are late."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from changelog_state.aggregation.closing import Closing
+from changelog_state.aggregation.columns import FIRST, LAST
+from changelog_state.aggregation.functions import extremes
+from changelog_state.aggregation.functions.base import Aggregate
 from changelog_state.arrangement import column_named
 from changelog_state.calls import Lateness
 from changelog_state.durations import Duration
 from changelog_state.errors import ConfigurationError
 from changelog_state.settings import check_choice
 from changelog_state.task.spec import EventTime
-from changelog_state.window_calls import Emit
-from changelog_state.windows import Hopping, Tumbling, WindowKind
+from changelog_state.window_calls import Emit, check_window
+from changelog_state.windows import Hopping, Session, Sliding, Tumbling, WindowKind
 
-__all__ = ["WINDOW", "WINDOW_START", "WindowLateness", "closing", "in_windows"]
+__all__ = ["WINDOW", "WINDOW_START", "Over", "Sessions", "WindowLateness"]
 
 WINDOW_START = "__changelog_state_window"
-"""The column of the key that a window adds: when it begins, in milliseconds since 1970."""
+"""The column of the key that a window of a fixed size adds: when it begins, in milliseconds since 1970."""
 WINDOW = "window"
 """The column of results, as Spark calls it."""
+_AT = "__changelog_state_at"
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """How rows become sessions, and when these give their results."""
+
+    kind: Session
+    emit: Emit
 
 
 @dataclass(frozen=True)
@@ -32,37 +45,84 @@ class WindowLateness(Lateness):
     closes_after_ms: int = 0
     """The window's start."""
 
-    @classmethod
-    def within(cls, window: WindowKind, column: str | None, delay: Duration, late: str) -> WindowLateness:
-        if not isinstance(window, (Tumbling, Hopping)):
-            raise ConfigurationError(
-                f"aggregate() has Tumbling and Hopping windows, not {type(window).__name__}; use apply_windows()"
-            )
-        if column is None:
-            raise ConfigurationError("windows need to know when rows happened; give event_time= the column's name")
-        if late != "drop":
-            raise ConfigurationError(
-                f"late is {late!r}, but a window that is closed is gone; use late='drop', which counts what comes "
-                "too late, and grace= of the window to wait longer"
-            )
-        known = Lateness.of(column, delay, "drop")
-        return cls(EventTime(column, "drop"), known.delay_ms, None, window.size_ms + window.grace_ms)
-
     def is_late(self, df: DataFrame, watermark_ms: int | None) -> Column:
         if watermark_ms is None:
             return F.lit(False)
         return F.col(WINDOW_START) + F.lit(self.closes_after_ms) <= F.lit(watermark_ms)
 
 
-def in_windows(df: DataFrame, window: Tumbling | Hopping, event_time: str) -> DataFrame:
+@dataclass(frozen=True)
+class Over:
+    """What is aggregated, by what, and in which windows."""
+
+    df: DataFrame
+    key: str | Sequence[str]
+    aggregates: Mapping[str, Aggregate]
+    lateness: Lateness
+    windows: Closing | Sessions | None = None
+    hidden: tuple[str, ...] = ()
+    """Aggregates of ours among the others: kept like them, and no output."""
+
+    @classmethod
+    def windows_of(
+        cls,
+        window: WindowKind,
+        df: DataFrame,
+        key: str | Sequence[str],
+        aggregates: Mapping[str, Aggregate],
+        emit: Emit,
+        event_time: str | None,
+        delay: Duration,
+        late: str,
+    ) -> Over:
+        check_window(window)
+        check_choice("emit", emit, ("update", "close"))
+        _check(df, aggregates, window, event_time, late)
+        assert event_time is not None
+        lateness = Lateness.of(event_time, delay, "drop")
+        lateness.check(df)
+        if dict(df.dtypes)[event_time] != "timestamp":
+            raise ConfigurationError(f"event_time column {event_time!r} of windows is no timestamp; cast it to one")
+        at = F.floor(F.unix_micros(column_named(event_time)) / 1000).cast("long")
+        if isinstance(window, Session):
+            judged = Lateness(EventTime(event_time, "judged"), lateness.delay_ms)
+            bounds = {FIRST: extremes.min(_AT), LAST: extremes.max(_AT)}
+            with_bounds = {**aggregates, **bounds}
+            return cls(df.withColumn(_AT, at), key, with_bounds, judged, Sessions(window, emit), tuple(bounds))
+        assert isinstance(window, (Tumbling, Hopping))
+        known = WindowLateness(
+            EventTime(event_time, "drop"), lateness.delay_ms, None, window.size_ms + window.grace_ms
+        )
+        with_window = (*((key,) if isinstance(key, str) else key), WINDOW_START)
+        closing = Closing(window.size_ms, window.grace_ms, emit)
+        return cls(_exploded(df, window, at), with_window, aggregates, known, closing)
+
+
+def _check(
+    df: DataFrame, aggregates: Mapping[str, Aggregate], window: WindowKind, event_time: str | None, late: str
+) -> None:
+    if isinstance(window, Sliding):
+        raise ConfigurationError(
+            "aggregate() has Tumbling, Hopping and Session windows, not Sliding; use apply_windows()"
+        )
+    if isinstance(window, Session) and window.merge is not None:
+        raise ConfigurationError("aggregate() merges sessions by itself; leave out Session(merge=)")
+    if event_time is None:
+        raise ConfigurationError("windows need to know when rows happened; give event_time= the column's name")
+    if late not in ("accept", "drop"):
+        raise ConfigurationError(
+            f"late is {late!r}, but a window that is closed is gone; use late='drop', which counts what comes "
+            "too late, and grace= of the window to wait longer"
+        )
+    ours = {WINDOW, WINDOW_START, FIRST, LAST, _AT}
+    for name in (name for name in (*df.columns, *aggregates) if name in ours):
+        what = "aggregate" if name in aggregates else "column"
+        raise ConfigurationError(f"there is {what} {name!r}, and windows have one of this name; rename it")
+
+
+def _exploded(df: DataFrame, window: Tumbling | Hopping, at: Column) -> DataFrame:
     """Each row once for every window that it belongs to, with the window's start."""
-    for name in (WINDOW, WINDOW_START):
-        if name in df.columns:
-            raise ConfigurationError(f"the DataFrame has a column {name!r}; results have one of this name: rename it")
-    if dict(df.dtypes)[event_time] != "timestamp":
-        raise ConfigurationError(f"event_time column {event_time!r} of windows is no timestamp; cast it to one")
     every_ms = window.every_ms if isinstance(window, Hopping) else window.size_ms
-    at = F.floor(F.unix_micros(column_named(event_time).cast("timestamp")) / 1000).cast("long")
     last = at - F.pmod(at - F.lit(window.offset_ms), F.lit(every_ms))
     starts = [
         F.when(last - F.lit(back) + F.lit(window.size_ms) > at, last - F.lit(back))
@@ -71,8 +131,3 @@ def in_windows(df: DataFrame, window: Tumbling | Hopping, event_time: str) -> Da
     # A row without a time must reach its task, which refuses it: exploding nothing would lose it.
     whole = F.when(at.isNull(), F.array(F.lit(0).cast("long"))).otherwise(F.array_compact(F.array(*starts)))
     return df.withColumn(WINDOW_START, F.explode(whole))
-
-
-def closing(window: Tumbling | Hopping, emit: Emit) -> Closing:
-    check_choice("emit", emit, ("update", "close"))
-    return Closing(window.size_ms, window.grace_ms, emit)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from changelog_state.batches.base import Batches
 from changelog_state.calls import Lateness
 from changelog_state.durations import Duration
-from changelog_state.windows import Hopping, Tumbling, WindowKind
+from changelog_state.windows import WindowKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -85,26 +85,17 @@ class AggregateBatches(Batches):
         Returns a row for each key of the batch: the key's columns, and a column per entry of ``aggs``, as it is now.
         Kept is one record per key, under the state name ``name``. ``order_by``: what ``first``, ``last`` and
         ``collect`` take for the order of arrival within a batch. The other arguments are those of ``apply``.
-        ``window``: ``Tumbling`` or ``Hopping``, by event time: results have a column ``window`` behind the key, with
-        ``start`` and ``end``, as often as a window gets rows (``emit="update"``), or once, when the watermark has
-        passed its end and its grace ("close"). Then it is gone, and rows that come later are dropped.
+        ``window``: ``Tumbling``, ``Hopping`` or ``Session``, by event time: results have a column ``window`` behind
+        the key, with ``start`` and ``end``, as often as a window gets rows (``emit="update"``), or once, when the
+        watermark has passed its end and its grace ("close"). Then it is gone, and rows that come later are dropped.
         """
         from changelog_state.aggregation.call import AggregateCall
+        from changelog_state.aggregation.windows import Over
 
-        lateness = Lateness.of(event_time, watermark_delay, late if window is None else "accept")
-        ends = None
-        if window is not None:
-            from changelog_state.aggregation.windows import WINDOW_START, WindowLateness, closing, in_windows
-
-            policy = "drop" if late == "accept" else late
-            lateness = WindowLateness.within(window, event_time, watermark_delay, policy)
-            lateness.check(df)
-            assert isinstance(window, (Tumbling, Hopping))
-            assert event_time is not None
-            df, ends = in_windows(df, window, event_time), closing(window, emit)
-            key = [*((key,) if isinstance(key, str) else key), WINDOW_START]
-        call = AggregateCall.of(
-            df, batch_id, key, aggs, name, order_by, timeout, query_id, lateness, output_topic, ends
-        )
-        rows, batch = self._run(call, call.program(self._settings), lateness)
-        return (rows, lateness.late_rows(df, batch.watermark_ms)) if late == "side_output" else rows
+        if window is None:
+            over = Over(df, key, aggs, Lateness.of(event_time, watermark_delay, late))
+        else:
+            over = Over.windows_of(window, df, key, aggs, emit, event_time, watermark_delay, late)
+        call = AggregateCall.of(over, batch_id, name, order_by, timeout, query_id, output_topic)
+        rows, batch = self._run(call, call.program(self._settings), over.lateness)
+        return (rows, over.lateness.late_rows(df, batch.watermark_ms)) if late == "side_output" else rows

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 import changelog_state as cs
 from tests.support.output_topic import OutputTopic
@@ -132,10 +133,109 @@ def test_rows_without_a_time_and_rows_for_a_topic(spark: Any, broker: Any, make_
 def test_what_windows_of_aggregates_cannot_be(spark: Any, make_service: Any) -> None:
     service = make_service()
     for options, match in (
-        ({"window": cs.Session("5 minutes"), "event_time": "at"}, "not Session; use apply_windows"),
+        ({"window": cs.Sliding("5 minutes"), "event_time": "at"}, "not Sliding; use apply_windows"),
+        ({"window": cs.Session("5 minutes", merge=print), "event_time": "at"}, "leave out Session"),
+        ({"window": "5 minutes", "event_time": "at"}, "window is '5 minutes'"),
+        ({"window": cs.Session("5 minutes"), "event_time": "at", "aggs": {}}, "aggs is empty"),
+        (
+            {"window": cs.Session("5 minutes"), "event_time": "at", "aggs": {"window": cs.count()}},
+            "aggregate 'window'",
+        ),
         ({"window": cs.Tumbling("5 minutes")}, "give event_time="),
         ({"window": cs.Tumbling("5 minutes"), "event_time": "at", "late": "side_output"}, "late is 'side_output'"),
         ({"window": cs.Tumbling("5 minutes"), "event_time": "at", "emit": "never"}, "emit is 'never'"),
     ):
         with pytest.raises(cs.ConfigurationError, match=match):
-            service.aggregate(frame(spark, [("a", 1, 1)]), 0, key="key", aggs={"n": cs.count()}, **options)
+            service.aggregate(frame(spark, [("a", 1, 1)]), 0, **{"key": "key", "aggs": {"n": cs.count()}, **options})
+
+
+# -- sessions, against those of functions -----------------------------------------------------------------
+
+
+def add(key: Any, window: Any, rows: list[Any], state: Any) -> None:
+    amounts = [row["amount"] for row in rows]
+    state.set("n", state.get("n", 0) + len(rows))
+    state.set("total", state.get("total", 0) + sum(amounts))
+    state.set("top", sorted([*state.get("top", []), *amounts])[-2:])
+
+
+def add_and_tell(key: Any, window: Any, rows: list[Any], state: Any) -> Any:
+    add(key, window, rows, state)
+    yield result(key, window, state)
+
+
+def on_close(key: Any, window: Any, state: Any) -> Any:
+    yield result(key, window, state)
+
+
+def merge(key: Any, state: Any, other: Any) -> None:
+    state.set("n", state.get("n") + other.get("n"))
+    state.set("total", state.get("total") + other.get("total"))
+    state.set("top", sorted([*state.get("top"), *other.get("top")])[-2:])
+
+
+def result(key: Any, window: Any, state: Any) -> dict[str, Any]:
+    of_state = {name: state.get(name) for name in ("n", "total", "top")}
+    return {"key": key[0], "shop": key[1], "start": window.start_ms, "end": window.end_ms, **of_state}
+
+
+AGGREGATES = {"n": cs.count(), "total": cs.sum("amount"), "top": cs.collect("amount", 2, by="amount")}
+
+
+@pytest.mark.parametrize("emit", ["update", "close"])
+def test_sessions_are_those_of_functions(emit: Any, spark: Any, make_service: Any) -> None:
+    rng = random.Random(f"sessions {emit}")
+    gap, grace = timedelta(minutes=4), timedelta(minutes=GRACE)
+    options: dict[str, Any] = {"key": ["key", "shop"], "emit": emit, "event_time": "at"}
+    options["watermark_delay"] = timedelta(minutes=DELAY)
+    ours, theirs = make_service(partitions=2, store="sums"), make_service(partitions=2, store="functions")
+
+    def aggregated(df: Any, batch: int) -> list[Any]:
+        found = ours.aggregate(df, batch, aggs=AGGREGATES, window=cs.Session(gap, grace=grace), **options)
+        bounds = ("unix_millis(window.start)", "unix_millis(window.end)")
+        return sorted(map(tuple, found.selectExpr("key", "shop", *bounds, *AGGREGATES).collect()))
+
+    late = 0
+    for batch in range(9):
+        rows = [(rng.choice("abc"), 8 * batch + rng.randint(-25, 9), rng.randint(-9, 9)) for _ in range(10)]
+        rows = [] if batch == 5 else rows if batch < 7 else [("z", 500, 1)]
+        df = frame(spark, rows).selectExpr("key", "hash(key) % 2 AS shop", "at", "amount")
+        expected = theirs.apply_windows(
+            df,
+            batch,
+            add if emit == "close" else add_and_tell,
+            window=cs.Session(gap, merge=merge, grace=grace),
+            schema="key string, shop int, start long, end long, n long, total long, top array<long>",
+            on_close=on_close if emit == "close" else None,
+            late="drop",
+            **options,
+        )
+        found = aggregated(df, batch)
+        assert found == sorted(map(tuple, expected.collect()))
+        assert ours.last_batch.late_rows == theirs.last_batch.late_rows
+        late += ours.last_batch.late_rows
+        if batch == 4:  # another driver has the same batch again
+            ours.close()
+            ours = make_service(partitions=2, store="sums")
+            assert aggregated(df, batch) == found
+    assert late > 0
+    [((key, _, start_ms), kept)] = ours.scan()
+    assert (key, start_ms) == ("z", int(NOON.timestamp() + 500 * 60) * 1000)
+    bounds = dict.fromkeys(("window_first_ms", "window_last_ms"), start_ms)
+    assert kept["aggregates"] == {"n": 2, "total": 2, "top": [{"by": 1, "value": 1}] * 2, **bounds}
+
+
+def test_a_session_is_summed_in_one_order(spark: Any, make_service: Any) -> None:
+    """Doubles that give other digits in another order; and rows without a time are refused."""
+    service = make_service(partitions=2)
+    rows = [("a", minute, minute) for minute in range(40)]
+    df = frame(spark, rows).selectExpr("key", "at", "0.1D / (1 + amount * amount) AS x")
+    options: dict[str, Any] = {"key": "key", "aggs": {"total": cs.sum("x")}, "event_time": "at"}
+    options["window"] = cs.Session("2 minutes")
+    with pytest.raises(cs.InvalidInputError, match="event time 'at' is null in 1 rows"):
+        service.aggregate(df.unionAll(df.limit(1).selectExpr("key", "CAST(null AS timestamp)", "x")), 0, **options)
+    totals = set()
+    for batch, order in enumerate(("at", "x", "rand(3)")):
+        shuffled = df.orderBy(F.expr(order)).selectExpr(f"key || {batch} AS key", "at", "x").coalesce(1)
+        totals.add(service.aggregate(shuffled, batch, **options).first()["total"])
+    assert len(totals) == 1

@@ -95,7 +95,7 @@ class Job:
 
     def start(self, service: cs.StateService) -> StreamingQuery:
         def on_batch(df: DataFrame, batch: int) -> None:
-            self.truth[batch] = Counter({r["user_id"]: r["count"] for r in df.groupBy("user_id").count().collect()})
+            self.truth[batch] = Counter(row["user_id"] for row in df.select("user_id").collect())
             self.before_apply(batch)
             result = service.apply(
                 df,

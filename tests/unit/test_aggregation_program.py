@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 from datetime import datetime, timedelta
 from typing import Any, Literal
-from unittest.mock import ANY
 
 import pyarrow as pa
 import pytest
@@ -19,42 +17,13 @@ from changelog_state.aggregation.plan import Plan, plan_of
 from changelog_state.aggregation.program import AggregateProgram
 from changelog_state.codec.avro import encode_value
 from changelog_state.codec.expiring import encode_expiring
-from changelog_state.codec.kinds import DATA, SCHEMA, TIMER
+from changelog_state.codec.kinds import DATA
 from changelog_state.errors import ConfigurationError, ValueEncodingError
 from changelog_state.state.ttl import Ttl
-from changelog_state.store.base import next_prefix
-from changelog_state.task.partition_task import PartitionTask
-from changelog_state.task.spec import BatchSpec, EventTime
-from changelog_state.testing.partition import MemoryPartition
+from changelog_state.task.spec import EventTime
+from tests.support.aggregate_tasks import NOW_MS, Owner
 
-NOW_MS = 1_000_000
 OUTPUT = pa.schema([("k", pa.string()), ("n", pa.int64()), ("total", pa.int64()), ("ticket", pa.binary())])
-
-
-class Owner(MemoryPartition):
-    """A partition in memory, and what was staged there last."""
-
-    batch = -1
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.staged: list[tuple[bytes, bytes | None]] = []
-        self.chunks: list[int] = []
-
-    def put(self, records: dict[bytes, bytes]) -> None:
-        """Commit these records, in a batch of their own."""
-        self.batch += 1
-        session = self.session(self.batch)
-        keys = sorted(records)
-        session.stage(keys, [records[key] for key in keys], [None] * len(keys))
-        session.seal(["agg", "old", "zzz"])
-        assert self.commit(self.batch, session.work)
-
-    def records(self) -> dict[bytes, bytes]:
-        return dict(self.store.scan(DATA, next_prefix(DATA)))
-
-    def schema(self, fingerprint: bytes) -> bytes | None:
-        return self.store.get(SCHEMA + fingerprint)
 
 
 def plan() -> Plan:
@@ -75,42 +44,15 @@ def with_partials(keys: Any, *columns: Any) -> pa.RecordBatch:
     return pa.record_batch({"k": keys, **named, ROWS: rows})
 
 
-def run(owner: Owner, *batches: pa.RecordBatch, program: Plan | None = None, **settings: Any) -> tuple[Any, Any]:
-    """The next batch, and a replay of it. The output rows, and what the ticket tells."""
-    owner.batch += 1
-    first, told = run_once(owner, *batches, program=program, **settings)
-    assert run_once(owner, *batches, program=program, **settings) == (first, {**told, "stage_id": ANY})
-    return first, told
-
-
-def run_once(
-    owner: Owner, *batches: pa.RecordBatch, program: Plan | None, closing: Closing | None = None, **settings: Any
+def run(
+    owner: Owner,
+    *batches: pa.RecordBatch,
+    program: Plan | None = None,
+    closing: Closing | None = None,
+    **settings: Any,
 ) -> tuple[Any, Any]:
-    spec = BatchSpec(
-        **{
-            "batch": owner.batch,
-            "program": b"",
-            "columns": (),
-            "key_columns": ("k",),
-            "key_types": ("string",),
-            "output_schema": OUTPUT,
-            "batch_time_ms": NOW_MS,
-            "largest_record_bytes": 10_000,
-            **settings,
-        }
-    )
-    session = owner.session(owner.batch)
-    task = PartitionTask(spec, lambda: session, is_due=True)
-    shipped = pickle.loads(pickle.dumps(AggregateProgram(program or plan(), "agg", closing=closing)))
-    output = list(shipped.run(task, task.accepted(iter(batches))))
-    assert all(each.schema == spec.output_schema for each in output)
-    told = task.finish()
-    assert session.work is not None
-    chunks = list(session.work.chunks())
-    owner.chunks = [len(chunk.keys) for chunk in chunks]
-    owner.staged = [each for chunk in chunks for each in zip(chunk.keys, chunk.values, strict=True)]
-    assert owner.commit(owner.batch, session.work)
-    return [tuple(row.values())[:-1] for each in output for row in each.to_pylist()], told
+    shipped = AggregateProgram(program or plan(), "agg", closing=closing)
+    return owner.run(shipped, batches, **{"output_schema": OUTPUT, **settings})
 
 
 def test_batches_of_a_partition_follow_one_another() -> None:
@@ -232,10 +174,6 @@ def output_types(program: Plan) -> list[tuple[str, pa.DataType]]:
     return [(field.name, to_arrow_type(field.dataType)) for field in program.output.fields]
 
 
-def timers(owner: Owner) -> int:
-    return sum(1 for _ in owner.store.scan(TIMER, next_prefix(TIMER)))
-
-
 def test_a_window_comes_out_once_and_leaves_nothing() -> None:
     owner = Owner()
     assert windowed(owner, ("a", 0), ("a", 10), ("b", 0))[0] == []
@@ -244,7 +182,7 @@ def test_a_window_comes_out_once_and_leaves_nothing() -> None:
     assert rows == [("a", 0, 2), ("b", 0, 1)]
     assert told["counts"]["timers"] == 2
     assert windowed(owner, watermark_ms=30)[0] == [("a", 10, 1), ("c", 20, 1)]
-    assert (owner.records(), timers(owner)) == ({}, 0)
+    assert (owner.records(), owner.timers()) == ({}, 0)
 
 
 def test_each_update_comes_out_and_the_end_only_removes() -> None:
@@ -252,7 +190,7 @@ def test_each_update_comes_out_and_the_end_only_removes() -> None:
     assert windowed(owner, ("a", 0), emit="update")[0] == [("a", 0, 1)]
     assert windowed(owner, ("a", 0), emit="update")[0] == [("a", 0, 2)]
     assert windowed(owner, emit="update", watermark_ms=10)[0] == []
-    assert (owner.records(), timers(owner)) == ({}, 0)
+    assert (owner.records(), owner.timers()) == ({}, 0)
 
 
 def test_a_longer_grace_holds_for_windows_that_are_open() -> None:
@@ -261,7 +199,7 @@ def test_a_longer_grace_holds_for_windows_that_are_open() -> None:
     assert windowed(owner, ("a", 0), grace_ms=5, watermark_ms=12)[0] == []
     assert windowed(owner, grace_ms=5, watermark_ms=14)[0] == []
     assert windowed(owner, grace_ms=5, watermark_ms=15)[0] == [("a", 0, 2), ("b", 0, 1)]
-    assert (owner.records(), timers(owner)) == ({}, 0)
+    assert (owner.records(), owner.timers()) == ({}, 0)
 
 
 def test_a_shorter_grace_lets_them_come_out_when_the_longer_one_is_over() -> None:
@@ -277,7 +215,7 @@ def test_a_window_that_has_outlived_its_time_to_live_does_not_come_out() -> None
     windowed(owner, ("b", 0), ttl=Ttl(1.0), batch_time_ms=NOW_MS + 500)
     rows, _ = windowed(owner, ttl=Ttl(1.0), batch_time_ms=NOW_MS + 1_000, watermark_ms=10)
     assert rows == [("b", 0, 1)]
-    assert (owner.records(), timers(owner)) == ({}, 0)
+    assert (owner.records(), owner.timers()) == ({}, 0)
 
 
 def test_an_added_aggregate_has_seen_nothing_of_a_window_that_closes() -> None:

@@ -83,6 +83,9 @@ class _CheckedSum(Function):
     def _added(self, old: pa.Array, new: pa.Array) -> pa.Array:
         raise NotImplementedError
 
+    def partials_of(self, state: pa.Array) -> list[pa.Array]:
+        return [state, state.is_valid().cast(pa.int64())]
+
     def _refuse(self, row: int) -> None:
         if row >= 0:
             raise BadRowError(row, f"goes beyond the range of {self.output.simpleString()}")
@@ -215,6 +218,10 @@ class Mean(Function):
         columns = zip(old.flatten(), partials, (0.0, 0), strict=True)
         added = [pc.add(stored.fill_null(zero), new.fill_null(zero)) for stored, new, zero in columns]
         return pa.StructArray.from_arrays(added, fields=list(self.state.arrow))
+
+    def partials_of(self, state: pa.Array) -> list[pa.Array]:
+        found: list[pa.Array] = state.flatten()
+        return found
 
     def finish(self, state: pa.Array) -> pa.Array:
         total, count = (column.fill_null(0).to_numpy() for column in state.flatten())

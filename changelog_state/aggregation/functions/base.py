@@ -70,6 +70,10 @@ class Function(ABC):
     def merge(self, old: pa.Array, known: Mask, partials: Sequence[pa.Array]) -> pa.Array:
         """The new state. ``old`` is null where ``known`` is false: there is nothing stored yet."""
 
+    def partials_of(self, state: pa.Array) -> list[pa.Array]:
+        """What rows that have this state gave: so a state is merged into another one."""
+        return [state]
+
     @abstractmethod
     def finish(self, state: pa.Array) -> pa.Array:
         """The result, to be cast to the output's Arrow type."""

@@ -19,6 +19,7 @@ from changelog_state.aggregation.functions.hyperloglog import (
     ENTRY_RANK_BITS,
     LARGEST_P,
     SMALLEST_P,
+    entries_of,
     estimates,
     merged_sketches,
 )
@@ -85,6 +86,9 @@ class Distinct(Function):
 
     def merge(self, old: pa.Array, known: Mask, partials: Sequence[pa.Array]) -> pa.Array:
         return merged_sketches(old.fill_null(b""), partials[0], self.p)
+
+    def partials_of(self, state: pa.Array) -> list[pa.Array]:
+        return [entries_of(state.fill_null(b""), self.p)]
 
     def finish(self, state: pa.Array) -> pa.Array:
         return pa.array(np.rint(estimates(state, self.p)).astype(np.int64))

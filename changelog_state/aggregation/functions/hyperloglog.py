@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from changelog_state.aggregation.avro.pieces import join_pieces, offsets_of, ragged_piece
 
-__all__ = ["ENTRY_RANK_BITS", "LARGEST_P", "SMALLEST_P", "estimates", "merged_sketches"]
+__all__ = ["ENTRY_RANK_BITS", "LARGEST_P", "SMALLEST_P", "entries_of", "estimates", "merged_sketches"]
 
 SMALLEST_P, LARGEST_P = 4, 18
 ENTRY_RANK_BITS = 6
@@ -57,6 +57,20 @@ def merged_sketches(sketches: pa.Array, entries: pa.Array, p: int) -> pa.Array:
     # 3. Each sketch is the one or the other.
     lists = ragged_piece(_entry_bytes(listed[~grown[rows]]), np.where(is_table, 0, counts * _ENTRY_BYTES), None)
     return join_pieces([lists, ragged_piece(tables.reshape(-1), np.where(is_table, registers, 0), None)])
+
+
+def entries_of(sketches: pa.Array, p: int) -> pa.Array:
+    """The other way around: for each sketch the list of entries that make it."""
+    registers = 1 << p
+    was_table = _is_dense(sketches, registers)
+    rows, entries = _listed(sketches, was_table)
+    tables = _tables(sketches, was_table, registers)
+    places, register = np.nonzero(tables)
+    rows = np.concatenate([rows, np.flatnonzero(was_table)[places]])
+    entries = np.concatenate([entries, register << ENTRY_RANK_BITS | tables[places, register]])
+    ends = np.cumsum(np.bincount(rows, minlength=len(sketches)))
+    offsets = np.concatenate([[0], ends]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(entries[np.argsort(rows, kind="stable")], pa.int32()))
 
 
 def estimates(sketches: pa.Array, p: int) -> npt.NDArray[np.float64]:

@@ -85,6 +85,10 @@ class Variance(Function):
             [pa.array(total), pa.array(mean), pa.array(m2)], fields=list(self.state.arrow)
         )
 
+    def partials_of(self, state: pa.Array) -> list[pa.Array]:
+        found: list[pa.Array] = state.flatten()
+        return found
+
     def finish(self, state: pa.Array) -> pa.Array:
         count, _, m2 = (column.fill_null(0).to_numpy() for column in state.flatten())
         some = count > 1
