@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 import changelog_state as cs
-from changelog_state.faults import arm
+from changelog_state.faults import arm, fault_point
 from tests.support.stream import Input, Job
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -28,6 +28,10 @@ AGENT_DIES = [
 ]
 TASK_DIES = ["task.before_stage", "task.after_stage"]
 DRIVER_DIES = ["driver.before_commit", "driver.commit_one", "driver.after_commit", "driver.before_return"]
+USERS = [f"user-{random.Random(7 * n).randrange(60)}" for n in range(600)]
+SINK = "test.after_sink"
+Step = tuple[int, str, str]
+"""A batch, what is armed when it begins, and what that does."""
 
 
 def two_names(key: str, rows: list[dict[str, Any]], state: cs.State) -> Any:
@@ -44,64 +48,47 @@ def two_names(key: str, rows: list[dict[str, Any]], state: cs.State) -> Any:
 
 
 @pytest.fixture
-def users() -> list[str]:
-    return [f"user-{random.Random(7 * n).randrange(60)}" for n in range(600)]
-
-
-@pytest.fixture
-def job(spark: Any, broker: Any, users: list[str], tmp_path: Path) -> Job:
+def job(spark: Any, broker: Any, tmp_path: Path) -> Job:
     source = Input(broker.bootstrap_servers)
-    source.send(users)
+    source.send(USERS)
     return Job(spark, source, tmp_path / "checkpoint", function=two_names)
 
 
-def run_until_done(job: Job, make_service: Callable[..., cs.StateService]) -> cs.StateService:
-    """Start the query again, as a supervisor would, with a driver that remembers nothing."""
-    for _ in range(4):
+def run_until_done(job: Job, make_service: Callable[..., cs.StateService], faults: Path, steps: list[Step]) -> None:
+    """Run the query, and again whenever it dies, as a supervisor would: with a driver that remembers nothing.
+
+    Each time that a batch begins, the next step that is meant for it makes something die in it.
+    """
+    waiting = list(steps)
+
+    def arm_next(batch: int) -> None:
+        if waiting and waiting[0][0] == batch:
+            _, point, action = waiting.pop(0)
+            arm(faults, point, action)
+
+    job.before_apply = arm_next
+    job.after_sink = lambda batch: fault_point(SINK)
+    for _ in range(len(steps) + 1):
         service = make_service()
         try:
             job.run(service)
         except PySparkException:
             continue
-        return service
-    raise AssertionError("the query did not get through")
+        break
+    else:
+        raise AssertionError("the query did not get through")
+    not_reached = [point for _, point, _ in steps if (faults / point).exists()]
+    assert (waiting, not_reached) == ([], []), "fault points were not reached"
+    job.check(service, USERS)
 
 
-def fail_in_batch_one(job: Job) -> None:
-    """Make the first execution of batch 1 end after its commit, so that its next one is a replay."""
-    failed: list[int] = []
-
-    def fail(batch: int) -> None:
-        if batch == 1 and not failed:
-            failed.append(batch)
-            raise RuntimeError("the sink failed")
-
-    job.after_sink = fail
-
-
-@pytest.mark.parametrize("replay", [False, True], ids=["fresh", "replay"])
 @pytest.mark.parametrize("point", AGENT_DIES)
-def test_agent_is_killed(
-    point: str, replay: bool, job: Job, make_service: Any, faults: Path, users: list[str]
-) -> None:
-    small_chunks = point == "store.between_chunks"
-
-    def arm_it(batch: int) -> None:
-        already = len(job.outputs.get(1, [])) + bool((faults / "driver.commit_one.fired").exists())
-        if batch != 1 or (faults / f"{point}.fired").exists():
-            return
-        if replay and not already:
-            arm(faults, "driver.commit_one", "raise 3")  # some owners have committed, others not
-        else:
-            arm(faults, point, "kill")
-
-    job.before_apply = arm_it
-    if small_chunks:
+def test_agent_is_killed(point: str, job: Job, make_service: Any, faults: Path) -> None:
+    """In a batch that is new, and in the replay of one that some owners have committed and others have not."""
+    if point == "store.between_chunks":
         job.function = many_names
-    service = run_until_done(job, make_service)
-    assert (faults / f"{point}.fired").exists(), "the fault point was not reached"
-    assert not replay or (faults / "driver.commit_one.fired").exists()
-    job.check(service, users)
+    steps = [(1, point, "kill"), (2, "driver.commit_one", "raise 3"), (2, point, "kill")]
+    run_until_done(job, make_service, faults, steps)
 
 
 def many_names(key: str, rows: list[dict[str, Any]], state: cs.State) -> Any:
@@ -114,27 +101,13 @@ def many_names(key: str, rows: list[dict[str, Any]], state: cs.State) -> Any:
     yield {"user_id": key, "total": total}
 
 
-@pytest.mark.parametrize("replay", [False, True], ids=["fresh", "replay"])
 @pytest.mark.parametrize("point", [*TASK_DIES, *DRIVER_DIES])
-def test_task_or_driver_dies(
-    point: str, replay: bool, job: Job, make_service: Any, faults: Path, users: list[str]
-) -> None:
-    action = "kill" if point in TASK_DIES else "raise"
-    if replay:
-        fail_in_batch_one(job)
-
-    def arm_it(batch: int) -> None:
-        if batch == 1 and len(job.outputs.get(1, [])) == replay and not (faults / f"{point}.fired").exists():
-            arm(faults, point, f"{action} 3" if point == "driver.commit_one" else action)
-
-    job.before_apply = arm_it
-    service = run_until_done(job, make_service)
-    assert (faults / f"{point}.fired").exists(), "the fault point was not reached"
-    job.check(service, users)
+def test_task_or_driver_dies(point: str, job: Job, make_service: Any, faults: Path) -> None:
+    """In a batch that is new, and in the replay of one that was committed as a whole."""
+    action = "kill" if point in TASK_DIES else "raise 3" if point == "driver.commit_one" else "raise"
+    run_until_done(job, make_service, faults, [(1, point, action), (2, SINK, "raise"), (2, point, action)])
 
 
-def test_after_the_sink_before_the_commit_log(job: Job, make_service: Any, users: list[str]) -> None:
-    fail_in_batch_one(job)
-    service = run_until_done(job, make_service)
+def test_after_the_sink_before_the_commit_log(job: Job, make_service: Any, faults: Path) -> None:
+    run_until_done(job, make_service, faults, [(1, SINK, "raise")])
     assert len(job.outputs[1]) == 2
-    job.check(service, users)
