@@ -419,6 +419,7 @@ class Coordinator:
     def close(self) -> None:
         self._steward.close()
         self._watch.close()
+        self.control.close()
 
     def forget_agents(self) -> None:
         """Plan afresh at the next gate: something about the agents was not as expected."""

@@ -65,7 +65,9 @@ class ControlLog:
         known = read_control(config)
         _verify_epoch(config, known.epoch, identity)
         known.variables.agreed(declared)
-        self._writer = ChangelogWriter(config, config.control_topic, 0, config.control_transactional_id)
+        self._writer: ChangelogWriter | None = ChangelogWriter(
+            config, config.control_topic, 0, config.control_transactional_id
+        )
         self.driver = uuid.uuid4().hex
         self._write(_PROBE_KEY, self.driver.encode())
         before = read_control(config)
@@ -100,6 +102,11 @@ class ControlLog:
         """This driver has ended in good order: whoever wants to clear the store need not wait."""
         self._write(FAREWELL_KEY, self.driver.encode(), _FAREWELL_SECONDS)
 
+    def close(self) -> None:
+        """Let go of the Kafka client, which lives as long as anything refers to it: Spark keeps the error of a failed
+        batch for ever, and that refers to all that was there."""
+        self._writer = None
+
     def _await_visible(self, offset: int) -> None:
         deadline = time.monotonic() + _VISIBLE_SECONDS
         with ChangelogReader(self._config, self._config.control_topic, 0) as reader:
@@ -118,6 +125,7 @@ class ControlLog:
         patience_seconds: float | None = None,
         before: Sequence[Records] = (),
     ) -> int:
+        assert self._writer is not None, "closed"
         try:
             return self._writer.write(
                 before, lambda: (key, value), purpose="control", patience_seconds=patience_seconds

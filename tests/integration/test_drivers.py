@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from changelog_state.codec.kinds import CLAIM
 from changelog_state.config import StoreConfig
@@ -27,6 +29,20 @@ from tests.support.polling import until
 from tests.support.protocol import FIRST, SECOND, WAIT_SECONDS, committed, markers, send_commit
 
 pytestmark = pytest.mark.kafka
+
+
+def kafka_clients() -> int:
+    gc.collect()
+    return sum(isinstance(each, Producer) for each in gc.get_objects())
+
+
+def test_a_driver_that_is_closed_holds_no_client(agent: LocalAgent, make_driver: Any) -> None:
+    """Not even while something refers to it, such as the error of a batch that failed."""
+    before = kafka_clients()
+    driver = make_driver(agent)
+    assert kafka_clients() == before + 1
+    driver.close()
+    assert kafka_clients() == before
 
 
 @pytest.mark.parametrize("replaced_before", ["get", "stage", "commit"])
