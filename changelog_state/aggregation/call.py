@@ -10,10 +10,10 @@ from pyspark.sql.types import DataType, StructField, StructType, TimestampType
 
 from changelog_state.aggregation.closing import Closing
 from changelog_state.aggregation.functions.base import Aggregate
+from changelog_state.aggregation.over import Over, Sessions
 from changelog_state.aggregation.plan import Plan, check_aggregates, plan_of
 from changelog_state.aggregation.program import AggregateProgram
 from changelog_state.aggregation.sessions import SessionProgram
-from changelog_state.aggregation.windows import Over, Sessions
 from changelog_state.calls import Call, Lateness
 from changelog_state.codec.entries import name_suffix
 from changelog_state.errors import ConfigurationError, InvalidKeyError

@@ -9,16 +9,17 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, DoubleType, FloatType
 
 from changelog_state.aggregation.call import AggregateCall
-from changelog_state.aggregation.columns import FIRST, LATE, ROWS, TIMED, partial_name
+from changelog_state.aggregation.closing import Closing
+from changelog_state.aggregation.columns import FIRST, LAST_WINDOW, LATE, ROWS, TIMED, partial_name
 from changelog_state.aggregation.functions.base import Aggregate, Input
-from changelog_state.aggregation.windows import Sessions
+from changelog_state.aggregation.over import Sessions
 from changelog_state.arrangement import Arranged, column_named, row_order
 from changelog_state.errors import ConfigurationError
 from changelog_state.task.spec import PARTITION_COLUMN
 
 __all__ = ["aggregated", "input_types"]
 
-_NULL, _TIME, _LATE, _STRETCH = "null", "time", "late", "stretch"
+_NULL, _TIME, _LATE, _STRETCH, _ONCE = "null", "time", "late", "stretch", "once"
 
 
 def input_types(df: DataFrame, aggregates: Mapping[str, Aggregate]) -> dict[str, list[DataType]]:
@@ -60,7 +61,7 @@ def _frame(call: AggregateCall, partitions: int, watermark_ms: int | None) -> Da
     2. Rows sorted where the order of additions would show in the last digits of a result; for sessions by time.
     3. Aggregated: key, partials, event times, number of rows, and the partition as a proof; sorted by key.
     """
-    df, plan = call.df, call.plan
+    df, plan, in_windows = call.df, call.plan, isinstance(call.windows, Closing)
     keys = [f"k{number}" for number in range(len(call.key_columns))]
     inputs, used = _inputs(call.aggregates, call.types)
     order = row_order(df, call.order_by)
@@ -75,6 +76,7 @@ def _frame(call: AggregateCall, partitions: int, watermark_ms: int | None) -> Da
         *[column.alias(name) for name, column in used.items()],
         *[column.alias(place) for column, place in zip(order, places, strict=True)],
         *_timed(call, watermark_ms),
+        *([F.col(LAST_WINDOW).alias(_ONCE)] if in_windows else []),
     ).repartition(partitions, *keys, _NULL)
     added = {each: None for name, function in plan.functions.items() if function.order_shows for each in inputs[name]}
     if isinstance(call.windows, Sessions):
@@ -88,11 +90,12 @@ def _frame(call: AggregateCall, partitions: int, watermark_ms: int | None) -> Da
         for partial in function.partials([F.col(each) for each in inputs[name]], [F.col(place) for place in places])
     ]
     event_time = call.lateness.event_time
+    once = F.col(_ONCE) if in_windows else F.lit(True)
     apart = [_STRETCH] if isinstance(call.windows, Sessions) else []
     if event_time is not None:
-        found += [F.max(_TIME), F.count(_TIME), F.count(F.when(F.col(_LATE), True))]
+        found += [F.max(_TIME), F.count(F.when(once, F.col(_TIME))), F.count(F.when(F.col(_LATE), True))]
         apart += [_LATE] if event_time.late == "drop" else []
-    found.append(F.count(F.lit(1)))
+    found.append(F.count(F.when(once, True)))
     results = [f"c{number}" for number in range(len(found))]
     grouped = rows.groupBy(*keys, _NULL, *apart).agg(
         *[column.alias(name) for column, name in zip(found, results, strict=True)]

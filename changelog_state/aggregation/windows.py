@@ -9,9 +9,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from changelog_state.aggregation.closing import Closing
-from changelog_state.aggregation.columns import FIRST, LAST
+from changelog_state.aggregation.columns import FIRST, LAST, LAST_WINDOW, WINDOW_START
 from changelog_state.aggregation.functions import extremes
 from changelog_state.aggregation.functions.base import Aggregate
+from changelog_state.aggregation.over import Over, Sessions
 from changelog_state.arrangement import column_named
 from changelog_state.calls import Lateness
 from changelog_state.durations import Duration
@@ -21,21 +22,11 @@ from changelog_state.task.spec import EventTime
 from changelog_state.window_calls import Emit, check_window
 from changelog_state.windows import Hopping, Session, Sliding, Tumbling, WindowKind
 
-__all__ = ["WINDOW", "WINDOW_START", "Over", "Sessions", "WindowLateness"]
+__all__ = ["WindowLateness", "in_windows"]
 
-WINDOW_START = "__changelog_state_window"
-"""The column of the key that a window of a fixed size adds: when it begins, in milliseconds since 1970."""
-WINDOW = "window"
+_WINDOW = "window"
 """The column of results, as Spark calls it."""
 _AT = "__changelog_state_at"
-
-
-@dataclass(frozen=True)
-class Sessions:
-    """How rows become sessions, and when these give their results."""
-
-    kind: Session
-    emit: Emit
 
 
 @dataclass(frozen=True)
@@ -51,51 +42,35 @@ class WindowLateness(Lateness):
         return F.col(WINDOW_START) + F.lit(self.closes_after_ms) <= F.lit(watermark_ms)
 
 
-@dataclass(frozen=True)
-class Over:
-    """What is aggregated, by what, and in which windows."""
-
-    df: DataFrame
-    key: str | Sequence[str]
-    aggregates: Mapping[str, Aggregate]
-    lateness: Lateness
-    windows: Closing | Sessions | None = None
-    hidden: tuple[str, ...] = ()
-    """Aggregates of ours among the others: kept like them, and no output."""
-
-    @classmethod
-    def windows_of(
-        cls,
-        window: WindowKind,
-        df: DataFrame,
-        key: str | Sequence[str],
-        aggregates: Mapping[str, Aggregate],
-        emit: Emit,
-        event_time: str | None,
-        delay: Duration,
-        late: str,
-    ) -> Over:
-        check_window(window)
-        check_choice("emit", emit, ("update", "close"))
-        _check(df, aggregates, window, event_time, late)
-        assert event_time is not None
-        lateness = Lateness.of(event_time, delay, "drop")
-        lateness.check(df)
-        if dict(df.dtypes)[event_time] != "timestamp":
-            raise ConfigurationError(f"event_time column {event_time!r} of windows is no timestamp; cast it to one")
-        at = F.floor(F.unix_micros(column_named(event_time)) / 1000).cast("long")
-        if isinstance(window, Session):
-            judged = Lateness(EventTime(event_time, "judged"), lateness.delay_ms)
-            bounds = {FIRST: extremes.min(_AT), LAST: extremes.max(_AT)}
-            with_bounds = {**aggregates, **bounds}
-            return cls(df.withColumn(_AT, at), key, with_bounds, judged, Sessions(window, emit), tuple(bounds))
-        assert isinstance(window, (Tumbling, Hopping))
-        known = WindowLateness(
-            EventTime(event_time, "drop"), lateness.delay_ms, None, window.size_ms + window.grace_ms
-        )
-        with_window = (*((key,) if isinstance(key, str) else key), WINDOW_START)
-        closing = Closing(window.size_ms, window.grace_ms, emit)
-        return cls(_exploded(df, window, at), with_window, aggregates, known, closing)
+def in_windows(
+    window: WindowKind,
+    df: DataFrame,
+    key: str | Sequence[str],
+    aggregates: Mapping[str, Aggregate],
+    emit: Emit,
+    event_time: str | None,
+    delay: Duration,
+    late: str,
+) -> Over:
+    check_window(window)
+    check_choice("emit", emit, ("update", "close"))
+    _check(df, aggregates, window, event_time, late)
+    assert event_time is not None
+    lateness = Lateness.of(event_time, delay, "drop")
+    lateness.check(df)
+    if dict(df.dtypes)[event_time] != "timestamp":
+        raise ConfigurationError(f"event_time column {event_time!r} of windows is no timestamp; cast it to one")
+    at = F.unix_millis(column_named(event_time))
+    if isinstance(window, Session):
+        judged = Lateness(EventTime(event_time, "judged"), lateness.delay_ms)
+        bounds = {FIRST: extremes.min(_AT), LAST: extremes.max(_AT)}
+        with_bounds = {**aggregates, **bounds}
+        return Over(df.withColumn(_AT, at), key, with_bounds, judged, Sessions(window, emit), tuple(bounds))
+    assert isinstance(window, (Tumbling, Hopping))
+    known = WindowLateness(EventTime(event_time, "drop"), lateness.delay_ms, None, window.size_ms + window.grace_ms)
+    with_window = (*((key,) if isinstance(key, str) else key), WINDOW_START)
+    closing = Closing(window.size_ms, window.grace_ms, emit)
+    return Over(_exploded(df, window, at), with_window, aggregates, known, closing)
 
 
 def _check(
@@ -114,7 +89,7 @@ def _check(
             f"late is {late!r}, but a window that is closed is gone; use late='drop', which counts what comes "
             "too late, and grace= of the window to wait longer"
         )
-    ours = {WINDOW, WINDOW_START, FIRST, LAST, _AT}
+    ours = {_WINDOW, WINDOW_START, LAST_WINDOW, FIRST, LAST, _AT}
     for name in (name for name in (*df.columns, *aggregates) if name in ours):
         what = "aggregate" if name in aggregates else "column"
         raise ConfigurationError(f"there is {what} {name!r}, and windows have one of this name; rename it")
@@ -130,4 +105,5 @@ def _exploded(df: DataFrame, window: Tumbling | Hopping, at: Column) -> DataFram
     ]
     # A row without a time must reach its task, which refuses it: exploding nothing would lose it.
     whole = F.when(at.isNull(), F.array(F.lit(0).cast("long"))).otherwise(F.array_compact(F.array(*starts)))
-    return df.withColumn(WINDOW_START, F.explode(whole))
+    exploded = df.withColumn(WINDOW_START, F.explode(whole))
+    return exploded.withColumn(LAST_WINDOW, F.coalesce(F.col(WINDOW_START) == last, F.lit(True)))

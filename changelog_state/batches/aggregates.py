@@ -90,12 +90,13 @@ class AggregateBatches(Batches):
         watermark has passed its end and its grace ("close"). Then it is gone, and rows that come later are dropped.
         """
         from changelog_state.aggregation.call import AggregateCall
-        from changelog_state.aggregation.windows import Over
+        from changelog_state.aggregation.over import Over
+        from changelog_state.aggregation.windows import in_windows
 
         if window is None:
             over = Over(df, key, aggs, Lateness.of(event_time, watermark_delay, late))
         else:
-            over = Over.windows_of(window, df, key, aggs, emit, event_time, watermark_delay, late)
+            over = in_windows(window, df, key, aggs, emit, event_time, watermark_delay, late)
         call = AggregateCall.of(over, batch_id, name, order_by, timeout, query_id, output_topic)
         rows, batch = self._run(call, call.program(self._settings), over.lateness)
         return (rows, over.lateness.late_rows(df, batch.watermark_ms)) if late == "side_output" else rows

@@ -98,6 +98,7 @@ def test_windows_equal_sums_over_all_rows(kind: str, emit: Any, spark: Any, make
         found = run(service, spark, batch, rows, kind, emit)
         assert found == (closed if emit == "close" else updated)
         late += service.last_batch.late_rows
+        assert service.last_batch.rows == len(rows)
         if batch == 4:  # another driver has the same batch again
             service.close()
             service = make_service(partitions=2)

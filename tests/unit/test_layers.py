@@ -33,6 +33,7 @@ LAYERS: list[tuple[str, ...]] = [
         "changelog_state.processors.import_call",
         "changelog_state.aggregation.call",
         "changelog_state.aggregation.frame",
+        "changelog_state.aggregation.over",
         "changelog_state.batch_job",
     ),
     (
