@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from changelog_state.errors import ConfigurationError, InvalidInputError
 
-__all__ = ["Duration", "PointInTime", "duration_ms", "point_ms", "to_datetime"]
+__all__ = ["Duration", "PointInTime", "duration_ms", "duration_us", "point_ms", "to_datetime"]
 
 Duration: TypeAlias = float | timedelta | str
 """Seconds, a timedelta, or words such as "10 minutes" or "1 hour 30 minutes"."""
@@ -33,25 +33,40 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_MS = (1 << 62) - 1
+_LONGEST_US = 30_000_000 * 86_400_000_000
+"""So that a time with it added is a long yet."""
 _LATEST_SECONDS = 1e11
 """In the year 5138. A larger number has most likely been meant as milliseconds."""
 
 
 def duration_ms(value: Duration, what: str, *, at_least_ms: int = 1) -> int:
-    """``what`` it is, for the error: "ttl"."""
-    if isinstance(value, timedelta):
-        milliseconds: float = value / _MILLISECOND
-    elif isinstance(value, str):
-        milliseconds = _of_words(value, what)
-    elif isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ConfigurationError(f"{what} is {value!r}; give seconds, a timedelta, or words like '10 minutes'")
-    else:
-        milliseconds = value * 1000
-    if not math.isfinite(milliseconds) or not at_least_ms <= milliseconds <= _LONGEST_MS:
+    """The nearest one. ``what`` it is, for the error: "ttl"."""
+    milliseconds = _milliseconds(value, what)
+    if not math.isfinite(milliseconds) or not at_least_ms <= round(milliseconds) <= _LONGEST_MS:
         raise ConfigurationError(
             f"{what} is {value!r}; give seconds, a timedelta or words like '10 minutes', of at least {at_least_ms} ms"
         )
-    return int(milliseconds)
+    return round(milliseconds)
+
+
+def duration_us(value: Duration, what: str) -> int:
+    """In microseconds: for what is compared with times as rows have them."""
+    milliseconds = _milliseconds(value, what)
+    if not 0 <= milliseconds <= _LONGEST_US / 1000:
+        raise ConfigurationError(
+            f"{what} is {value!r}; give seconds, a timedelta or words like '10 minutes', up to 30,000,000 days"
+        )
+    return round(milliseconds * 1000)
+
+
+def _milliseconds(value: Duration, what: str) -> float:
+    if isinstance(value, timedelta):
+        return value / _MILLISECOND
+    if isinstance(value, str):
+        return _of_words(value, what)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ConfigurationError(f"{what} is {value!r}; give seconds, a timedelta, or words like '10 minutes'")
+    return value * 1000
 
 
 def _of_words(text: str, what: str) -> float:

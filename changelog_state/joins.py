@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from pyspark.sql.types import StructField, StructType
 
-from changelog_state.durations import Duration, duration_ms
+from changelog_state.durations import Duration, duration_us
 from changelog_state.errors import ConfigurationError
 from changelog_state.settings import check_choice
 from changelog_state.task.stored_rows import StoredRows
@@ -32,7 +32,7 @@ def join_of(
 ) -> tuple[StreamJoin, StructType]:
     """``columns``: those that each input has."""
     check_choice("how", how, ("inner", "left", "right", "outer"))
-    before_us, after_us = (1000 * milliseconds for milliseconds in _bounds_ms(within))
+    before_us, after_us = _bounds_us(within)
     taken = [*key_columns, *inputs]
     if len(set(taken)) < len(taken):
         raise ConfigurationError(
@@ -50,14 +50,14 @@ def join_of(
     return StreamJoin(key_columns, tag, event_time, left, right), output
 
 
-def _bounds_ms(within: Within) -> tuple[int, int]:
+def _bounds_us(within: Within) -> tuple[int, int]:
     """How much earlier, and how much later, the right row may be than the left one."""
     if not isinstance(within, tuple):
-        both = duration_ms(within, "within", at_least_ms=0)
+        both = duration_us(within, "within")
         return both, both
     if len(within) != 2:
         raise ConfigurationError(
             f"within is {within!r}; give one length of time, or how much earlier and how much later the right row "
             "may be: ('10 minutes', '1 hour')"
         )
-    return duration_ms(within[0], "within", at_least_ms=0), duration_ms(within[1], "within", at_least_ms=0)
+    return duration_us(within[0], "within"), duration_us(within[1], "within")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 from changelog_state.task.grouping import Row
@@ -54,7 +55,7 @@ class FixedWindows:
             first, *others = starts(row.pop(TIME))
             by_window[first].append(row)
             for start_ms in others:
-                by_window[start_ms].append(dict(row))  # functions may change their rows: each window has its own
+                by_window[start_ms].append(_copied(row))
         late = {each: its for each, its in by_window.items() if self._calls.is_closed(self._kind.window(each))}
         self._calls.count_late(sum(map(len, late.values())))
         if self._calls.accepts_late:
@@ -76,3 +77,8 @@ class FixedWindows:
                 at.forget()
         elif CLOSE in its.due.get(start_ms, ()):  # a longer grace than when the timer was set
             at.timers[CLOSE] = self._kind.closes_ms(window)
+
+
+def _copied(row: Row) -> Row:
+    """Functions may change their rows, so each window has its own."""
+    return {name: deepcopy(value) if isinstance(value, (list, dict)) else value for name, value in row.items()}

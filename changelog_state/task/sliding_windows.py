@@ -60,7 +60,7 @@ class SlidingWindows:
                 calls.count_late(len(its_rows))
             if is_late and not calls.accepts_late:
                 late[time_ms] = its_rows
-            elif time_ms not in before or (is_late and not self._comes_out(its, time_ms)):
+            elif time_ms not in before or (is_late and not self._is_pending(its, time_ms)):
                 opened.append(time_ms)
             self._keep(its, time_ms, its_rows)
         merged = {time_ms: [*before.get(time_ms, ()), *new.get(time_ms, ())] for time_ms in {*before, *new}}
@@ -68,7 +68,7 @@ class SlidingWindows:
         still_open = [
             time_ms
             for time_ms in before
-            if not calls.is_closed(self._window(time_ms)) or (calls.accepts_late and self._comes_out(its, time_ms))
+            if not calls.is_closed(self._window(time_ms)) or (calls.accepts_late and self._is_pending(its, time_ms))
         ]
         for time_ms in sorted({*opened, *still_open}):
             found = (of_all if time_ms in opened else of_new).between(time_ms - size_ms, time_ms)
@@ -81,7 +81,7 @@ class SlidingWindows:
         for time_ms, its_rows in late.items():
             at = its.window(time_ms - size_ms)
             yield from calls.late(its.key, self._window(time_ms), [rows.to_row(row) for row in its_rows], at)
-            if CLOSE not in its.due.get(at.number_ms, ()) and not at.state._stored:
+            if not self._is_pending(its, time_ms):
                 at.forget()
 
     def _keep(self, its: KeyWindows, time_ms: int, rows: list[Row]) -> None:
@@ -107,9 +107,11 @@ class SlidingWindows:
             at.timers[_LEAVE] = None if gone else self._kind.leaves_ms(window)
             at.note = None if gone else at.note
 
-    def _comes_out(self, its: KeyWindows, time_ms: int) -> bool:
-        """Whether the window that ends then is closed by this batch, and has all that came before."""
-        return CLOSE in its.due.get(time_ms - self._kind.size_ms, ())
+    def _is_pending(self, its: KeyWindows, time_ms: int) -> bool:
+        """Whether the window that ends then is over and has yet to come out: it has all that came before. Its timer
+        may not be due, if it was set with a longer grace, or if more timers are than a batch takes."""
+        at = its.windows.get(time_ms - self._kind.size_ms)
+        return at is not None and (CLOSE in its.due.get(at.number_ms, ()) or bool(at.state._stored))
 
     def _window(self, time_ms: int) -> Window:
         return self._kind.window(time_ms - self._kind.size_ms)

@@ -98,9 +98,10 @@ def _or_none(convert: Convert) -> Convert:
     return lambda value: None if value is None else convert(value)
 
 
-def _of_lists(inner: tuple[Convert, Convert] | None) -> tuple[Convert, Convert] | None:
+def _of_lists(inner: tuple[Convert, Convert] | None) -> tuple[Convert, Convert]:
+    """Always copies: a function may change its row, and what is stored must not change with it."""
     if inner is None:
-        return None
+        return list, list
     there, back = map(_or_none, inner)
     return lambda items: list(map(there, items)), lambda items: list(map(back, items))
 

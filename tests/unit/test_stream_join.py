@@ -336,3 +336,8 @@ def pairs_of(rows: list[dict[str, Any]], before: int, after: int) -> list[tuple[
         and left["k"] == right["k"]
         and -before * SECOND <= right["at"] - left["at"] <= after * SECOND
     ]
+
+
+def test_bounds_are_kept_to_the_microsecond() -> None:
+    rows = [order(1), payment(1.0004, 1), payment(1.0006, 2)]
+    assert ids(kit_of(within=timedelta(microseconds=500)).batch(rows)) == [(0, 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -226,6 +227,30 @@ def test_a_longer_grace_counts_from_the_next_batch_on() -> None:
     assert {key for key, _ in kit.state()} == {"z"}
 
 
+@pytest.mark.parametrize("kind", [cs.Tumbling, cs.Sliding])
+def test_a_late_row_is_in_a_window_that_has_yet_to_come_out(kind: Any) -> None:
+    """Its timer is due later, as the grace was longer when it was set."""
+    kit = kit_of(kind(10, grace=20), late="accept", emit="close", func=total_only)
+    assert kit.batch(at((3, 1))) + kit.batch(at((15, 0), key="z")) == []
+    kit._program = dataclasses.replace(kit._program, kind=kind(10))
+    rows = kit.batch(at((3, 2))) + kit.batch(at((100, 0), key="z")) + kit.batch()
+    assert [row["total"] for row in rows if row["k"] == "a"] == [3]
+
+
+def test_rows_are_in_windows_whose_timers_have_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The later one of two that a late row belongs to waits, as there are more timers than a batch takes."""
+    monkeypatch.setattr("changelog_state.task.partition_task.MOST_TIMERS", 1)
+    kit = kit_of(cs.Sliding(10), late="accept", emit="close", func=total_only, watermark_delay=50)
+    kit.batch([*at((5, 1)), *at((10, 1), key="b")])
+    kit.batch(at((1000, 0), key="z"))
+    rows = [*kit.batch(at((8, 2), key="b")), *(row for _ in range(5) for row in kit.batch())]
+    assert sorted((row["final"], row["total"]) for row in rows if row["k"] == "b") == [((-2, 8), 2), ((0, 10), 3)]
+
+
+def total_only(key: str, window: cs.Window, rows: list[dict[str, Any]], state: Any) -> None:
+    state.set("total", state.get("total", 0) + sum(row["n"] for row in rows))
+
+
 def test_functions_may_change_their_rows() -> None:
     def spoil(key: str, window: cs.Window, rows: list[dict[str, Any]], state: Any) -> Iterator[dict[str, Any]]:
         for row in rows:
@@ -234,6 +259,21 @@ def test_functions_may_change_their_rows() -> None:
 
     rows = kit_of(cs.Hopping(10, every=5), func=spoil).batch(at((0, 1)))
     assert rows == [{"n": 2, "columns": ["at", "k", "n"]}] * 2
+
+
+@pytest.mark.parametrize("window", [cs.Hopping(10, every=5), cs.Sliding(10)])
+def test_functions_may_change_what_is_in_a_column(window: Any) -> None:
+    def spoil(key: str, window: cs.Window, rows: list[dict[str, Any]], state: Any) -> Iterator[dict[str, Any]]:
+        for row in rows:
+            row["tags"].append("seen")
+            row["inner"]["tags"].clear()
+            yield {"tags": row["tags"], "left": row["inner"]["tags"]}
+
+    kit = kit_of(window, func=spoil, on_close=None)
+    for second in range(4):
+        [row] = at((second, 1))
+        rows = kit.batch([{**row, "tags": ["new"], "inner": {"tags": ["new"]}}])
+        assert all(each == {"tags": ["new", "seen"], "left": []} for each in rows)
 
 
 def test_values_expire_in_windows_too() -> None:
