@@ -102,6 +102,8 @@ class _Stored(NamedTuple):
     """The times of a session's first and last row; None if it has outlived its time to live."""
     of_key: Mapping[bytes, Sequence[int]]
     """Places of a key's sessions."""
+    taken: Mapping[bytes, set[bytes]]
+    """What there is for a key, under whatever name."""
 
 
 @dataclass
@@ -173,13 +175,14 @@ class _Run(AggregateRun):
         pages = session.scan_many(ranges, _PAGE)  # type: ignore[arg-type]
         encoded: list[bytes] = []
         values: list[bytes] = []
-        of_key = {}
+        of_key, taken = {}, {}
         for key, (_, end), page in zip(keys, ranges, pages, strict=True):
             records = page
             while len(page) == _PAGE:
                 page = session.scan(page[-1][0] + b"\0", end, _PAGE)  # type: ignore[arg-type]
                 records += page
             width = len(DATA) + len(key) + START_BYTES
+            taken[key] = {record_key[len(DATA) : width] for record_key, _ in records}
             mine = [record for record in records if record[0][width:] == self._suffix]
             of_key[key] = range(len(encoded), len(encoded) + len(mine))
             encoded += [record_key[len(DATA) : width] for record_key, _ in mine]
@@ -187,7 +190,7 @@ class _Run(AggregateRun):
         states = self._aggregation.decoded(self._visible(pa.array(values, pa.binary())))
         both = (states.columns[number].to_pylist() for number in (self._first, self._last))
         bounds = [None if first is None else (first, last) for first, last in zip(*both, strict=True)]
-        return _Stored(encoded, values, states, bounds, of_key)
+        return _Stored(encoded, values, states, bounds, of_key, taken)
 
     def _joined(
         self, key: bytes, rows: Sequence[int], stored: _Stored, batch: pa.RecordBatch | None
@@ -211,8 +214,7 @@ class _Run(AggregateRun):
                 found[-1].rows += part.rows
             else:
                 found.append(part)
-        taken = {stored.encoded[place] for place in stored.of_key[key]}
-        accepted = []
+        taken, accepted = stored.taken[key], []
         for stretch in found:
             if stretch.sessions:
                 stretch.encoded = stored.encoded[stretch.sessions[0]]
@@ -309,7 +311,8 @@ class _Run(AggregateRun):
 
 
 def _free(key: bytes, first_ms: int, taken: set[bytes]) -> bytes:
-    """A session that is about to be closed may have begun at the same time."""
+    """A session that is about to be closed may have begun at the same time, or one of another name: when a function's
+    session is over, all is removed that has its number."""
     while (encoded := key + encode_start(first_ms)) in taken:
         first_ms += 1
     return encoded

@@ -41,11 +41,12 @@ AGGREGATES = {
     "visitors": distinct.approx_distinct("x"),
     "some": collecting.collect("x", 3, by="x"),
 }
+BY_ARRIVAL = {"begun": picking.first("x"), "ended": picking.last("x")}
 BOUNDS = {FIRST: extremes.min("x"), LAST: extremes.max("x")}
 
 
 def plan(*names: str) -> Plan:
-    given = {name: AGGREGATES[name] for name in names} | BOUNDS
+    given = {name: (AGGREGATES | BY_ARRIVAL)[name] for name in names} | BOUNDS
     types = {name: [LONG] * len(aggregate.inputs) for name, aggregate in given.items()}
     return plan_of(given, types, hidden=(FIRST, LAST))
 
@@ -67,6 +68,8 @@ PARTIALS: dict[str, Any] = {
     "earliest": lambda xs: [{"by": min(xs), "value": min(xs)}],
     "visitors": lambda xs: [[entry(x) for x in set(xs)]],
     "some": lambda xs: [[{"by": x, "value": x} for x in sorted(xs)[-3:]]],
+    "begun": lambda xs: [xs[0]],
+    "ended": lambda xs: [xs[-1]],
     FIRST: lambda xs: [min(xs)],
     LAST: lambda xs: [max(xs)],
 }
@@ -172,13 +175,35 @@ def test_a_late_row_counts_only_if_a_session_is_open_for_it() -> None:
 def test_a_new_session_may_begin_when_one_of_the_same_time_closes() -> None:
     owner = Owner()
     run(owner, ("a", 100))
-    # With another gap what was over is apart from what begins.
-    assert run(owner, ("a", 100), ("a", 112), gap=15, watermark_ms=112)[0] == [("a", 100, 127, 3, 312)]
-    owner = Owner()
-    run(owner, ("a", 100))
-    rows, told = run(owner, ("a", 100), watermark_ms=110, grace=0)
+    rows, told = run(owner, ("a", 100), watermark_ms=110)
     assert (rows, told["counts"]["late_rows"]) == ([], 1)
     assert (owner.records(), owner.timers()) == ({}, 0)
+    run(owner, ("a", 100))
+    # The first row alone would be late, and what it was part of is over.
+    assert run(owner, ("a", 100), ("a", 105), ("a", 112), watermark_ms=110)[0] == [("a", 100, 122, 3, 317)]
+    assert len(owner.records()) == owner.timers() == 1
+    assert run(owner, emit="close", watermark_ms=122)[0] == [("a", 100, 122, 3, 317)]
+
+
+def test_a_session_begins_beside_what_has_another_name() -> None:
+    """A function's session, say: when that is over, all is removed that has its number."""
+    first, owner = Owner(), Owner()
+    run(first, ("a", 100))
+    [(record_key, value)] = first.records().items()
+    other = record_key.removesuffix(b"agg") + b"zzz"
+    owner.put({other: value})
+    run(owner, ("a", 100))
+    assert run(owner, ("a", 101))[0] == [("a", 100, 111, 2, 201)]
+    [mine] = owner.records().keys() - {other}
+    assert mine[:-3] != other[:-3]
+
+
+def test_a_key_with_many_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("changelog_state.aggregation.sessions._PAGE", 2)
+    owner = Owner()
+    run(owner, *(("a", 100 * number) for number in range(5)), ("b", 7))
+    assert run(owner, ("a", 401))[0] == [("a", 400, 411, 2, 801)]
+    assert len(run(owner, watermark_ms=1_000, emit="close")[0]) == 6
 
 
 def test_a_longer_grace_holds_for_sessions_that_are_open() -> None:
@@ -204,11 +229,36 @@ def test_a_session_that_has_outlived_its_time_to_live_is_gone() -> None:
     assert (owner.records(), owner.timers()) == ({}, 0)
 
 
-def test_an_added_aggregate_has_seen_nothing_of_sessions_that_join() -> None:
+def test_a_time_to_live_begins_with_the_latest_row() -> None:
     owner = Owner()
-    run(owner, ("a", 100), ("a", 115), program=plan("n"))
-    rows, _ = run(owner, ("a", 107), program=plan(*AGGREGATES))
-    assert rows == [("a", 100, 125, 3, 107, 107.0, None, 107, 107, 1, [107])]
+    ttl = Ttl(0.02, clock="event")
+    # Both are a session's rows, as the second one joins what is there with what comes.
+    run(owner, ("a", 100), ttl=ttl)
+    assert run(owner, ("a", 95), ("a", 109), ttl=ttl)[0] == [("a", 95, 119, 3, 304)]
+    assert run(owner, ("a", 112), watermark_ms=118, ttl=ttl)[0] == [("a", 95, 122, 4, 416)]
+
+
+def test_an_added_aggregate_has_seen_nothing_of_sessions_that_join() -> None:
+    for first, last in ((100, 115), (115, 100)):  # whatever the order in which they began
+        owner = Owner()
+        run(owner, ("a", first), program=plan("total"))
+        run(owner, ("a", last), program=plan("total"))
+        rows, _ = run(owner, ("a", 107), program=plan(*AGGREGATES, "begun", "ended"))
+        assert rows == [("a", 100, 125, 1, 322, 107.0, None, 107, 107, 1, [107], 107, 107)]
+
+
+def test_values_stay_in_order_when_sessions_join() -> None:
+    owner, program = Owner(), plan("begun", "ended", "total")
+    run(owner, ("a", 100), ("a", 115), program=program)
+    assert run(owner, ("a", 107), program=program)[0] == [("a", 100, 125, 100, 107, 322)]
+
+
+def test_sums_of_nothing_make_nothing() -> None:
+    owner = Owner()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PARTIALS, "total", lambda xs: [None, 0])
+        run(owner, ("a", 100), ("a", 115))
+        assert run(owner, ("a", 107))[0] == [("a", 100, 125, 3, None)]
 
 
 def test_a_sum_that_goes_beyond_its_type_names_the_key() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from changelog_state.aggregation.functions.hyperloglog import estimates, merged_sketches
+from changelog_state.aggregation.functions.hyperloglog import entries_of, estimates, merged_sketches
 
 
 def entry(hashed: int, p: int) -> int:
@@ -85,3 +85,12 @@ def test_a_sketch_never_takes_more_bytes_than_it_has_registers() -> None:
     assert sizes[0] == 3
     assert max(sizes) == sizes[-1] == 1 << p
     assert sizes == sorted(sizes)
+
+
+@pytest.mark.parametrize("p", [4, 9])
+def test_entries_are_those_that_made_a_sketch(p: int) -> None:
+    registers = 1 << p
+    lists = [[], [5 << 6 | 3], [each << 6 | (each % 7 + 1) for each in range(registers)]]
+    sketches = merged_sketches(pa.array([b""] * 3, pa.binary()), pa.array(lists, pa.list_(pa.int32())), p)
+    assert entries_of(sketches, p).to_pylist() == lists
+    assert entries_of(sketches.slice(1), p).to_pylist() == lists[1:]
