@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["ROW", "Binding"]
+__all__ = ["ROW", "Binding", "key_of"]
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,16 @@ def _dataclass_maker(cls: Any, names: Sequence[str]) -> Callable[..., Any]:
 
 def _model_maker(cls: Any, names: Sequence[str]) -> Callable[..., Any]:
     """Through validation, so that validators, private attributes and new constraints have their say."""
-    by_alias = cls.model_config.get("validate_by_alias", True)
-    keys = []
-    for name in names:
-        alias = cls.model_fields[name].validation_alias
-        choices = getattr(alias, "choices", [alias])
-        keys.append(choices[0] if by_alias and isinstance(choices[0], str) else name)
+    keys = [key_of(cls, name) for name in names]
     validate = cls.model_validate
     return lambda *values: validate(dict(zip(keys, values, strict=True)))
+
+
+def key_of(cls: Any, name: str) -> str | None:
+    """The key under which a model takes the value of a field when it is validated; None if it has none of its own."""
+    config, alias = cls.model_config, cls.model_fields[name].validation_alias
+    if alias is None or not config.get("validate_by_alias", True):
+        return name
+    named = [each for each in getattr(alias, "choices", [alias]) if isinstance(each, str)]
+    by_name = config.get("validate_by_name") or config.get("populate_by_name")
+    return named[0] if named else name if by_name else None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from changelog_state.errors import ConfigurationError
+from changelog_state.schemas.bindings import key_of
 from changelog_state.schemas.tree import NO_DEFAULT
 
 __all__ = ["Aliases", "Member", "aliased", "is_record", "record_members"]
@@ -85,6 +86,12 @@ def _model_members(cls: Any) -> Iterator[Member]:
     if cls.__pydantic_root_model__:
         raise ConfigurationError(f"{cls.__name__} is a RootModel, which has no fields; declare its root type instead")
     for name, info in cls.model_fields.items():
+        if key_of(cls, name) is None:
+            raise ConfigurationError(
+                f"{cls.__name__}.{name} is only filled from inside another value ({info.validation_alias}), so that "
+                "it could not be made again from its own; add a plain name to its aliases with AliasChoices, or say "
+                "validate_by_name=True in the model's config"
+            )
         default = NO_DEFAULT if info.is_required() else info.default
         if info.default_factory is not None:
             takes_data = getattr(info, "default_factory_takes_validated_data", False)

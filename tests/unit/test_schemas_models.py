@@ -93,3 +93,23 @@ def test_models_that_cannot_be() -> None:
         codec_for(Open, name="v")
     with pytest.raises(ConfigurationError, match="is a RootModel"):
         codec_for(pydantic.RootModel[list[int]], name="v")
+
+
+def test_a_field_that_is_also_filled_from_inside_another_value() -> None:
+    path = pydantic.AliasPath("x", 0)
+
+    class Named(BaseModel):
+        first: int = Field(default=0, validation_alias=pydantic.AliasChoices(path, "one"))
+
+    class ByName(BaseModel, populate_by_name=True):
+        first: int = Field(default=0, validation_alias=path)
+
+    class Alone(BaseModel):
+        first: int = Field(default=0, validation_alias=path)
+
+    for cls in (Named, ByName):
+        codec = codec_for(cls, name="v")
+        value = cls.model_validate({"x": [5]})
+        assert codec.decode(codec.encode(value), no_schema) == value
+    with pytest.raises(ConfigurationError, match=r"Alone.first is only filled from inside another value .*'x'"):
+        codec_for(Alone, name="v")
