@@ -104,7 +104,8 @@ class Resolution:
             found = matching.branch_for(each, declared, alone)
             if found is None:
                 return self._problem(Problem(path, type_text(written), type_text(declared)))
-            branches.append(found)
+            # Any value fits every branch: which one it is, is seen when it is read.
+            branches.append(declared if each is tree.ANYTHING and found is not tree.ANYTHING else found)
         readers = [self.reader(each, found, path) for each, found in zip(written.branches, branches, strict=True)]
         return read_union(readers)
 
@@ -136,7 +137,7 @@ class Resolution:
         """Any value, if it turns out to be one of the declared type."""
         read_any = self.reader(tree.ANYTHING, tree.ANYTHING)
         writers, read = Writers(plain=True), self.reader(declared, declared)
-        write, where = writers(declared), f"{self._variable}.{path}" if path else self._variable
+        write, where = writers(declared), self._variable + ("" if path[:1] in ("", "[", "{") else ".") + path
 
         def read_fitting(data: bytes, pos: int) -> tuple[Any, int]:
             value, end = read_any(data, pos)

@@ -320,3 +320,16 @@ def test_a_type_inside_itself() -> None:
     narrower = record(("n", "string"), ("next", ["null", "R"], None))
     with pytest.raises(SchemaEvolutionError, match="now: field n was int and is string; keep"):
         check_evolution("profile", codec(narrower), [codec(node).declaration])
+
+
+@pytest.mark.parametrize(
+    ("new", "value"),
+    [(str | None, "a"), (str | None, None), (list[int] | None, [1]), (str | list[int] | None, [1]), (Any, "a")],
+)
+def test_any_value_in_a_union_becomes_what_it_is_of_the_declared_one(new: Any, value: Any) -> None:
+    assert evolve(codec(list[Any | None]), codec(list[new]), [value]) == [value]
+
+
+def test_any_value_in_a_union_that_does_not_fit_is_refused_with_its_path() -> None:
+    with pytest.raises(ValueEncodingError, match=r"profile\[\] is 5 of type int, but string is declared"):
+        evolve(codec(list[Any | None]), codec(list[str | None]), [5])
