@@ -33,6 +33,7 @@ _SIMPLE: Final[dict[Any, Any]] = {
     time: {"type": "long", "logicalType": "time-micros"},
     UUID: {"type": "string", "logicalType": "uuid"},
 }
+_ANYTHING: Final = f"{JSON_SCHEMA['namespace']}.{JSON_SCHEMA['name']}"
 _DIGITS: Final = (38, 18)  # of a Decimal that does not say: as Spark's
 _SUPPORTED: Final = (
     "int, float, str, bytes, bool, datetime, date, time, Decimal, UUID, enums, dataclasses, pydantic models, "
@@ -45,13 +46,15 @@ def schema_of_annotation(annotation: Any, where: str) -> tuple[Any, dict[str, Bi
     builder = _Builder()
     schema = builder.schema(annotation, where)
     builder.put_defaults(schema)
-    return schema, builder.bindings
+    return builder.whole(schema), builder.bindings
 
 
 class _Builder:
+    """Knows named types by their names alone until the schema is ``whole``, so that a default may reorder a union."""
+
     def __init__(self) -> None:
         self.bindings: dict[str, Binding] = {}
-        self._anything_is_defined = False
+        self._definitions: dict[str, dict[str, Any]] = {_ANYTHING: JSON_SCHEMA}
         self._fields: list[tuple[str, dict[str, Any], Member]] = []
 
     def schema(self, annotation: Any, where: str) -> Any:
@@ -63,16 +66,16 @@ class _Builder:
         if annotation is Decimal:
             return _decimal([])
         if annotation is Any or annotation is object:
-            return self._anything()
+            return _ANYTHING
         if annotation is list or annotation is dict:
             annotation = list[Any] if annotation is list else dict[str, Any]
         if typing.get_origin(annotation) is not None:
             return self._generic(annotation, where)
         if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-            return self._named(annotation, "enum", where) or self._enum(annotation)
+            return self._named(annotation, "enum", where)
         kind = is_record(annotation)
         if kind is not None:
-            return self._named(annotation, kind, where) or self._record(annotation)
+            return self._named(annotation, kind, where)
         try:
             found = _SIMPLE[annotation]
         except (KeyError, TypeError):  # TypeError: it cannot be hashed
@@ -93,29 +96,19 @@ class _Builder:
                 return {"type": "map", "values": self.schema(value, f"a value of {where}")}
         raise _unsupported(annotation, where)
 
-    def _anything(self) -> Any:
-        if self._anything_is_defined:
-            return f"{JSON_SCHEMA['namespace']}.{JSON_SCHEMA['name']}"
-        self._anything_is_defined = True
-        return JSON_SCHEMA
-
-    def _named(self, cls: type, kind: str, where: str) -> str | None:
-        """The name of a class that was met before; else it is from now on known by it."""
+    def _named(self, cls: type, kind: str, where: str) -> str:
         name = cls.__name__
         if name not in self.bindings:
             self.bindings[name] = Binding(kind, cls)
-            return None
-        if self.bindings[name].cls is not cls:
+            self._definitions[name] = _enum(cls) if kind == "enum" else self._record(cls)
+        elif self.bindings[name].cls is not cls:
             raise ConfigurationError(
                 f"{where} is of another class {name} than the rest of the declaration; rename one of the two: a "
                 "schema knows classes by their names"
             )
         return name
 
-    def _enum(self, cls: type[enum.Enum]) -> Any:
-        return {"type": "enum", "name": cls.__name__, "symbols": [each.name for each in cls]}
-
-    def _record(self, cls: type) -> Any:
+    def _record(self, cls: type) -> dict[str, Any]:
         fields: list[dict[str, Any]] = []
         for member in record_members(cls):
             where = f"{cls.__name__}.{member.name}"
@@ -128,12 +121,34 @@ class _Builder:
 
     def put_defaults(self, schema: Any) -> None:
         """When all types are known: a default may be of any of them."""
-        root = parse(schema, self.bindings)
+        root = parse(self.whole(schema), self.bindings)
         records = {each.name: each for each in walk(root) if isinstance(each, Record)}
         for name, field, member in self._fields:
             if member.default is not NO_DEFAULT:
                 node = next(each.node for each in records[name].fields if each.name == member.name)
                 put_default(field, node, member.default, f"{name}.{member.name}")
+
+    def whole(self, schema: Any) -> Any:
+        """With each named type defined where its name comes first."""
+        pending = dict(self._definitions)
+
+        def defined(part: Any) -> Any:
+            if isinstance(part, list):
+                return [defined(each) for each in part]
+            if isinstance(part, str):
+                return defined(pending.pop(part)) if part in pending else part
+            if part is JSON_SCHEMA:
+                return part
+            found = {key: defined(each) if key in ("items", "values") else each for key, each in part.items()}
+            if "fields" in part:
+                found["fields"] = [{**each, "type": defined(each["type"])} for each in part["fields"]]
+            return found
+
+        return defined(schema)
+
+
+def _enum(cls: Any) -> dict[str, Any]:
+    return {"type": "enum", "name": cls.__name__, "symbols": [each.name for each in cls]}
 
 
 def _decimal(marks: Sequence[Any]) -> Any:

@@ -6,7 +6,7 @@ import inspect
 import json
 import random
 import uuid
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, make_dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
@@ -297,3 +297,29 @@ def test_a_default_that_is_never_the_same_is_none() -> None:
     codec = codec_for(Visit, name="v")
     assert json.loads(codec.schema_json or "")["fields"] == [{"name": "token", "type": "double"}]
     assert codec.declaration == codec_for(Visit, name="v").declaration
+
+
+@dataclass
+class Inner:
+    n: int = 0
+
+
+@dataclass
+class Outer:
+    inner: Inner = field(default_factory=Inner)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "factory"),
+    [
+        (dict | list, list),
+        (dict[str, Any] | list[Any] | None, list),
+        (Inner | Outer, Outer),
+        (list[Inner] | Inner, Inner),
+        (list[Color] | Color, lambda: Color.RED),
+    ],
+)
+def test_a_default_may_be_of_a_type_that_an_earlier_branch_names(annotation: Any, factory: Any) -> None:
+    declared = make_dataclass("Profile", [("name", str), ("x", annotation, field(default_factory=factory))])
+    value = declared("a")
+    assert back(declared, value) == value
