@@ -15,8 +15,8 @@ from changelog_state.codec.json_schema import JSON_SCHEMA
 from changelog_state.errors import ConfigurationError
 from changelog_state.schemas.bindings import Binding
 from changelog_state.schemas.classes import Member, is_record, record_members
-from changelog_state.schemas.python_defaults import put_default
-from changelog_state.schemas.tree import NO_DEFAULT, Record, parse, walk
+from changelog_state.schemas.python_defaults import put_default, put_encoded
+from changelog_state.schemas.tree import NO_DEFAULT, Field, Record, parse, walk
 
 __all__ = ["schema_of_annotation"]
 
@@ -121,12 +121,18 @@ class _Builder:
 
     def put_defaults(self, schema: Any) -> None:
         """When all types are known: a default may be of any of them."""
-        root = parse(self.whole(schema), self.bindings)
-        records = {each.name: each for each in walk(root) if isinstance(each, Record)}
+        parsed = self._parsed_fields(schema)
         for name, field, member in self._fields:
             if member.default is not NO_DEFAULT:
-                node = next(each.node for each in records[name].fields if each.name == member.name)
-                put_default(field, node, member.default, f"{name}.{member.name}")
+                put_default(field, parsed[name, member.name].node, member.default, f"{name}.{member.name}")
+        parsed = self._parsed_fields(schema)  # now in their final order
+        for name, field, member in self._fields:
+            if member.default is not NO_DEFAULT:
+                put_encoded(field, parsed[name, member.name], member.default)
+
+    def _parsed_fields(self, schema: Any) -> dict[tuple[str, str], Field]:
+        records = [each for each in walk(parse(self.whole(schema), self.bindings)) if isinstance(each, Record)]
+        return {(record.name, field.name): field for record in records for field in record.fields}
 
     def whole(self, schema: Any) -> Any:
         """With each named type defined where its name comes first."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from changelog_state.errors import ConfigurationError
 from changelog_state.schemas import tree
 from changelog_state.schemas.binary import LONGS
+from changelog_state.schemas.logical import BIGINT
 from changelog_state.schemas.plain_writers import WRITERS
 
 __all__ = ["default_bytes"]
 
+_NO_NUMBERS: Final = ("NaN", "Infinity", "-Infinity")  # strings in JSON
+
 
 def default_bytes(field: tree.Field) -> bytes:
     try:
-        return _bytes(field.node, field.default)
+        return _of_field(field)
     except Exception as error:
         raise ConfigurationError(
             f"an Avro schema is not valid: the default of field {field.name} is {field.default!r}, which does not "
@@ -22,13 +25,20 @@ def default_bytes(field: tree.Field) -> bytes:
         ) from error
 
 
+def _of_field(field: tree.Field) -> bytes:
+    return _bytes(field.node, field.default) if field.encoded is None else field.encoded
+
+
 def _bytes(node: tree.Node, default: Any) -> bytes:
+    """Only what JSON has for the type is taken: in a union the others must have their turn."""
     match node:
+        case tree.Leaf("bytes", logical) if logical is BIGINT:
+            return _bytes(tree.Leaf("bytes"), default["value"])
         case tree.Leaf("bytes"):
             data = _latin(default)
             return LONGS[len(data)] + data
         case tree.Leaf("float" | "double" as kind):
-            return WRITERS[kind](float(default))  # infinity and NaN are no JSON numbers, but strings
+            return WRITERS[kind](float(default) if default in _NO_NUMBERS else default)
         case tree.Leaf(kind):
             return WRITERS[kind](default)
         case tree.Fixed():
@@ -39,17 +49,28 @@ def _bytes(node: tree.Node, default: Any) -> bytes:
         case tree.Enum():
             return LONGS[node.symbols.index(default)]
         case tree.Array(items):
-            return _block([_bytes(items, each) for each in default])
+            return _block([_bytes(items, each) for each in _need(default, list)])
         case tree.Map(values):
-            return _block([WRITERS["string"](key) + _bytes(values, each) for key, each in default.items()])
+            entries = _need(default, dict).items()
+            return _block([WRITERS["string"](key) + _bytes(values, each) for key, each in entries])
         case tree.Record():
-            given = {each.name: each.default for each in node.fields if each.default is not tree.NO_DEFAULT} | default
-            return b"".join(_bytes(each.node, given[each.name]) for each in node.fields)
+            if not _need(default, dict).keys() <= {each.name for each in node.fields}:
+                raise ValueError(f"{default!r} has fields that {node.name} does not have")
+            return b"".join(
+                _bytes(each.node, default[each.name]) if each.name in default else _of_field(each)
+                for each in node.fields
+            )
         case tree.Union(branches):
             return _branch(branches, default)
         case tree.Anything():
             return _bytes(node.inner, default["value"])
     raise TypeError(f"{type(node).__name__} has no default")
+
+
+def _need(default: Any, kind: type) -> Any:
+    if not isinstance(default, kind):
+        raise TypeError(f"{default!r} is not {kind.__name__}")
+    return default
 
 
 def _latin(default: str) -> bytes:

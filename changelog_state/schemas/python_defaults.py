@@ -6,11 +6,15 @@ import json
 import math
 from typing import Any
 
+from changelog_state.codec.json_writer import write_body
 from changelog_state.errors import ConfigurationError
 from changelog_state.schemas import tree
+from changelog_state.schemas.binary import read_size
+from changelog_state.schemas.defaults import default_bytes
+from changelog_state.schemas.logical import BIGINT
 from changelog_state.schemas.writing import Writers
 
-__all__ = ["default_json", "put_default"]
+__all__ = ["default_json", "put_default", "put_encoded"]
 
 
 def put_default(field: dict[str, Any], node: tree.Node, default: Any, where: str) -> None:
@@ -26,12 +30,22 @@ def put_default(field: dict[str, Any], node: tree.Node, default: Any, where: str
         ) from error
 
 
+def put_encoded(field: dict[str, Any], parsed: tree.Field, default: Any) -> None:
+    """Add the bytes of a default whose JSON would be read as something else, such as bytes as text."""
+    encoded = Writers()(parsed.node)(default)
+    if default_bytes(parsed) != encoded:
+        field[tree.ENCODED_DEFAULT] = encoded.decode("latin-1")
+
+
 def _branch(node: tree.Union, value: Any) -> int:
     return Writers()(node)(value)[0] >> 1
 
 
 def default_json(node: tree.Node, value: Any) -> Any:
     match node:
+        case tree.Leaf(_, logical) if logical is BIGINT:
+            data = write_body(value)
+            return {"value": data[read_size(data, 1)[1] :].decode("latin-1")}
         case tree.Leaf(kind, logical):
             Writers()(node)(value)  # raises if it does not fit
             raw = value if logical is None else logical.to_raw(value)
@@ -50,7 +64,7 @@ def default_json(node: tree.Node, value: Any) -> Any:
         case tree.Union(branches):
             return default_json(branches[_branch(node, value)], value)
         case tree.Anything():
-            return {"value": default_json(node.inner, value)}
+            return {"value": default_json(node.inner.branches[write_body(value)[0] >> 1], value)}
     raise TypeError(f"{type(node).__name__} has no default")
 
 

@@ -14,10 +14,12 @@ from changelog_state.schemas.bindings import Binding
 from changelog_state.schemas.logical import BIGINT, Logical, logical_of
 
 __all__ = ["ANYTHING", "NO_DEFAULT", "Anything", "Array", "Enum", "Field", "Fixed", "Leaf", "Map", "Node", "Record"]
-__all__ += ["Union", "is_name", "parse", "walk"]
+__all__ += ["ENCODED_DEFAULT", "Union", "is_name", "parse", "walk"]
 
 _ANYTHING_NAME: Final = f"{JSON_SCHEMA['namespace']}.{JSON_SCHEMA['name']}"
 NO_DEFAULT: Final = object()
+ENCODED_DEFAULT: Final = "changelog_state.default"
+"""Beside a field's default in JSON, where bytes, text and others look alike: its bytes, a character for each."""
 
 
 class Node:
@@ -68,6 +70,8 @@ class Field:
     node: Node
     aliases: tuple[str, ...]
     default: Any
+    encoded: bytes | None = None
+    """The default as it is written, where its JSON could be several things."""
 
 
 @dataclass(eq=False)
@@ -176,8 +180,13 @@ class _Parser:
         for each in schema["fields"]:
             if not is_name(each["name"]) or any(each["name"] == known.name for known in record.fields):
                 raise _invalid(f"{each['name']!r} is not a name, or there twice, in {name}", schema)
+            encoded = each.get(ENCODED_DEFAULT)
             found = Field(
-                each["name"], self.node(each["type"]), tuple(each.get("aliases", ())), each.get("default", NO_DEFAULT)
+                each["name"],
+                self.node(each["type"]),
+                tuple(each.get("aliases", ())),
+                each.get("default", NO_DEFAULT),
+                None if encoded is None else encoded.encode("latin-1"),
             )
             record.fields.append(found)
         return record

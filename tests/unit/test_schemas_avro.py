@@ -154,6 +154,15 @@ def test_a_local_timestamp_takes_no_zone_and_no_number(value: Any) -> None:
         ["long", {"type": "long", "logicalType": "timestamp-micros"}],
         {"type": "record", "name": "A", "fields": [{"name": "x", "type": "int", "default": "1"}]},
         {"type": "record", "name": "A", "fields": [{"name": "x", "type": "int", "default": 2**40}]},
+        {"type": "record", "name": "A", "fields": [{"name": "x", "type": "double", "default": "1.5"}]},
+        {"type": "record", "name": "A", "fields": [{"name": "x", "type": "double", "default": True}]},
+        {
+            "type": "record",
+            "name": "A",
+            "fields": [
+                {"name": "x", "type": {"type": "record", "name": "B", "fields": []}, "default": {"unknown": 1}},
+            ],
+        },
     ],
 )
 def test_schemas_that_are_none(declared: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import random
 import uuid
 from dataclasses import InitVar, dataclass, field, make_dataclass
@@ -323,3 +324,51 @@ def test_a_default_may_be_of_a_type_that_an_earlier_branch_names(annotation: Any
     declared = make_dataclass("Profile", [("name", str), ("x", annotation, field(default_factory=factory))])
     value = declared("a")
     assert back(declared, value) == value
+
+
+@dataclass
+class Letter:
+    text: str = "x"
+
+
+@dataclass
+class Holder:
+    loose: Any = b"x"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default"),
+    [
+        (dict, {"version": "1", "n": 1, "x": 1.0, "ok": True, "none": None, "all": ["007", b"7", -(2**70)]}),
+        (Any, "nan"),
+        (Any, "NaN"),
+        (Any, "1.5"),
+        (Any, b"ab"),
+        (Any, 2**64),
+        (Any | None, {"value": "1"}),
+        (list[bytes | str], ["x"]),
+        (list[str | bytes], [b"x"]),
+        (list[float | bool], [True, 1.0]),
+        (list[float | int], [1]),
+        (list[list[str] | str], ["ab"]),
+        (list[Inner | Letter], [Letter(), Inner()]),
+        (list[dict | Letter], [Letter()]),
+        (Holder, Holder()),
+        (Holder, Holder("x")),
+        (dict[str, float | str], {"a": "7", "b": "Infinity", "c": math.inf, "d": 0.5}),
+    ],
+)
+def test_a_default_keeps_its_type(annotation: Any, default: Any) -> None:
+    without = make_dataclass("Profile", [("name", str)])
+    old = codec_for(without, name="v")
+    declared = make_dataclass("Profile", [("name", str), ("x", annotation, field(default_factory=lambda: default))])
+    new = codec_for(declared, name="v")
+    found = new.decode(old.encode(without("a")), lambda _: old.schema_json or "")
+    assert repr(found.x) == repr(default)
+
+
+def test_a_default_that_json_cannot_say_does_not_count_in_the_fingerprint() -> None:
+    plain, odd = (make_dataclass("Profile", [("x", Any, each)]) for each in ("ab", b"ab"))
+    assert "changelog_state.default" not in (codec_for(plain, name="v").schema_json or "")
+    assert codec_for(plain, name="v").fingerprint == codec_for(odd, name="v").fingerprint
+    assert codec_for(plain, name="v").declaration == codec_for(odd, name="v").declaration
