@@ -34,6 +34,7 @@ _SIMPLE: Final[dict[Any, Any]] = {
     UUID: {"type": "string", "logicalType": "uuid"},
 }
 _ANYTHING: Final = f"{JSON_SCHEMA['namespace']}.{JSON_SCHEMA['name']}"
+_UNIONS: Final = (typing.Union, types.UnionType)
 _DIGITS: Final = (38, 18)  # of a Decimal that does not say: as Spark's
 _SUPPORTED: Final = (
     "int, float, str, bytes, bool, datetime, date, time, Decimal, UUID, enums, dataclasses, pydantic models, "
@@ -62,6 +63,11 @@ class _Builder:
             return self.schema(annotation.__supertype__, where)
         if typing.get_origin(annotation) is Annotated:
             inner, *marks = typing.get_args(annotation)
+            if typing.get_origin(inner) in _UNIONS:  # the marks are for its Decimal
+                branches = typing.get_args(inner)
+                return self._union(
+                    [Annotated[(each, *marks)] if each is Decimal else each for each in branches], where
+                )
             return _decimal(marks) if inner is Decimal else self.schema(inner, where)
         if annotation is Decimal:
             return _decimal([])
@@ -84,9 +90,8 @@ class _Builder:
 
     def _generic(self, annotation: Any, where: str) -> Any:
         origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
-        if origin in (typing.Union, types.UnionType):
-            branches = sorted(inner, key=lambda each: each is not type(None))  # null first, the rest as it is
-            return [self.schema(each, where) for each in branches]
+        if origin in _UNIONS:
+            return self._union(inner, where)
         if origin is list:
             (item,) = inner or (Any,)
             return {"type": "array", "items": self.schema(item, f"an item of {where}")}
@@ -95,6 +100,10 @@ class _Builder:
             if key is str:
                 return {"type": "map", "values": self.schema(value, f"a value of {where}")}
         raise _unsupported(annotation, where)
+
+    def _union(self, branches: Sequence[Any], where: str) -> Any:
+        in_order = sorted(branches, key=lambda each: each is not type(None))  # null first, the rest as it is
+        return [self.schema(each, where) for each in in_order]
 
     def _named(self, cls: type, kind: str, where: str) -> str:
         name = cls.__name__

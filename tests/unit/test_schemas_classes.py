@@ -134,6 +134,8 @@ def test_the_schema_of_a_dataclass() -> None:
         (datetime, datetime(1900, 1, 1, 1, 2, 3, 4, tzinfo=UTC)),
         (Decimal, Decimal("-12.000000000000000001")),
         (Annotated[Decimal, (5, 1)], Decimal("9999.9")),
+        (Annotated[Decimal | None, (30, 2)], Decimal(10**27)),
+        (Annotated[Decimal, (30, 2)] | None, Decimal(10**27)),
         (time, time(23, 59, 59, 999999)),
         (Any, {"a": [1]}),
         (list[Any], [[[]], {"a": None}]),

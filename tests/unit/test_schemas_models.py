@@ -30,6 +30,7 @@ class Profile(BaseModel):
     friends: list[Profile] = []  # noqa: RUF012
     kind: str = Field(default="x", alias="type")
     either: str | None = Field(default=None, validation_alias=pydantic.AliasChoices("one", "other"))
+    price: Decimal | None = Field(default=None, max_digits=30, decimal_places=3)
     _cache: int = 0
 
     def model_post_init(self, context: Any) -> None:
@@ -58,7 +59,8 @@ def test_the_schema_of_a_model() -> None:
         {"name": "age", "type": "long", "aliases": ["years"], "default": 0},
     ]
     assert fields[3]["type"] == {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
-    assert [each["name"] for each in fields[4:]] == ["tags", "friends", "kind", "either"]
+    assert [each["name"] for each in fields[4:]] == ["tags", "friends", "kind", "either", "price"]
+    assert fields[-1]["type"] == ["null", {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 3}]
     assert fields[4]["default"] == []
 
 
