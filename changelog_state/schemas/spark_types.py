@@ -29,7 +29,8 @@ _SIMPLE: Final[dict[str, Any]] = {
 
 
 def is_spark_type(declared: Any) -> bool:
-    return type(declared).__module__ == "pyspark.sql.types"
+    cls = declared if isinstance(declared, type) else type(declared)
+    return cls.__module__ == "pyspark.sql.types" and cls.__name__ != "Row"
 
 
 def schema_of_spark_type(declared: Any, where: str) -> tuple[Any, dict[str, Binding]]:
@@ -39,6 +40,10 @@ def schema_of_spark_type(declared: Any, where: str) -> tuple[Any, dict[str, Bind
 
 
 def _schema(kind: Any, where: str, record: str, bindings: dict[str, Binding]) -> Any:
+    if isinstance(kind, type):
+        raise ConfigurationError(
+            f"{where} is declared as Spark's class {kind.__name__}; give an instance of it, {kind.__name__}(...)"
+        )
     name = type(kind).__name__
     if name == "StructType":
         bindings[record] = ROW

@@ -121,10 +121,13 @@ def test_what_does_not_fit(value: Any, message: str) -> None:
     [
         (t.MapType(t.LongType(), t.LongType()), "variable v is of Spark's type map<bigint,bigint>"),
         (t.DayTimeIntervalType(), "variable v is of Spark's type interval"),
+        (t.LongType, "variable v is declared as Spark's class LongType; give an instance of it"),
+        (t.StructType, "variable v is declared as Spark's class StructType; give an instance of it"),
+        (Row(a=1), "variable v is declared as Row.a=1., for which there is no Avro type"),
         (t.StructType([t.StructField("a b", t.LongType())]), "'a b' is not a name"),
     ],
 )
-def test_types_without_an_avro_type(kind: t.DataType, message: str) -> None:
+def test_types_without_an_avro_type(kind: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         codec_for(kind, name="v")
 
