@@ -65,6 +65,7 @@ def _dataclass_members(cls: Any) -> Iterator[Member]:
             f"{cls.__name__} cannot be made again from its fields, because its constructor takes something else "
             f"{inspect.signature(cls)}; leave its __init__ to dataclass, and have no InitVar"
         )
+    pydantic = sys.modules.get("pydantic") if hasattr(cls, "__pydantic_fields__") else None  # a dataclass of its own
     for each in fields:
         # By type: a class that was pickled by value has brought a MISSING of its own.
         missing = type(dataclasses.MISSING)
@@ -72,6 +73,8 @@ def _dataclass_members(cls: Any) -> Iterator[Member]:
         default = NO_DEFAULT if isinstance(each.default, missing) else each.default
         if not isinstance(factory, missing):
             default = _made(factory)
+        if pydantic is not None and isinstance(default, pydantic.fields.FieldInfo):
+            default = _default_in(default)
         annotation = hints[each.name]
         aliases = (*each.metadata.get("aliases", ()), *_aliases_in(annotation))
         yield Member(each.name, annotation, default, aliases)
@@ -92,15 +95,19 @@ def _model_members(cls: Any) -> Iterator[Member]:
                 "it could not be made again from its own; add a plain name to its aliases with AliasChoices, or say "
                 "validate_by_name=True in the model's config"
             )
-        default = NO_DEFAULT if info.is_required() else info.default
-        if info.default_factory is not None:
-            takes_data = getattr(info, "default_factory_takes_validated_data", False)
-            default = NO_DEFAULT if takes_data else _made(info.default_factory)
         # pydantic has taken the annotation's extras apart; a Decimal needs its digits back.
         annotation = typing.Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
         extra = info.json_schema_extra
         named = extra.get("aliases", ()) if isinstance(extra, Mapping) else ()
-        yield Member(name, annotation, default, (*named, *_aliases_in(annotation)))
+        yield Member(name, annotation, _default_in(info), (*named, *_aliases_in(annotation)))
+
+
+def _default_in(info: Any) -> Any:
+    """Of what pydantic knows of a field."""
+    if info.default_factory is None:
+        return NO_DEFAULT if info.is_required() else info.default
+    takes_data = getattr(info, "default_factory_takes_validated_data", False)
+    return NO_DEFAULT if takes_data else _made(info.default_factory)
 
 
 def _aliases_in(annotation: Any) -> Iterator[str]:

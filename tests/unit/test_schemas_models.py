@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -50,6 +51,26 @@ def test_a_model_comes_back_as_it_was() -> None:
         assert found == value
         assert type(found.friends[0]) is Profile
         assert (found.kind, found.either, found._cache) == ("y", "z", 4)
+
+
+def test_a_dataclass_of_pydantic_may_say_its_defaults_as_a_model_does() -> None:
+    @pydantic.dataclasses.dataclass
+    class Visit:
+        name: str = Field(max_length=5)
+        count: int = Field(default=5)
+        tags: list[str] = Field(default_factory=lambda: ["x"])
+        ok: bool = True
+
+    @dataclass
+    class Later(Visit):
+        count: int = 6
+
+    codec = codec_for(Visit, name="visit")
+    assert codec.decode(codec.encode(Visit("a", tags=["y"])), no_schema) == Visit("a", tags=["y"])
+    fields = json.loads(codec.schema_json or "")["fields"]
+    assert [each.get("default", "none") for each in fields] == ["none", 5, ["x"], True]
+    fields = json.loads(codec_for(Later, name="visit").schema_json or "")["fields"]
+    assert [each.get("default", "none") for each in fields] == ["none", 6, ["x"], True]
 
 
 def test_the_schema_of_a_model() -> None:
