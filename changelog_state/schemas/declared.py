@@ -32,9 +32,9 @@ def codec_for(declared: Any, *, name: str, migrate: Migrate | None = None) -> Va
     if is_spark_type(declared):
         return AvroCodec(*schema_of_spark_type(declared, where), name, migrate)
     if isinstance(declared, str | Path):
-        return AvroCodec(_schema_in(declared, where), {}, name, migrate)
+        return AvroCodec(_unwrapped(_schema_in(declared, where)), {}, name, migrate)
     if isinstance(declared, dict | list):
-        return AvroCodec(declared, {}, name, migrate)
+        return AvroCodec(_unwrapped(declared), {}, name, migrate)
     return AvroCodec(*schema_of_annotation(declared, where), name, migrate)
 
 
@@ -50,3 +50,24 @@ def _schema_in(declared: str | Path, where: str) -> Any:
             f"{where} is declared by the Avro schema {str(declared)!r}, which cannot be read: {error}; give the path "
             "of an .avsc file that the driver can read, or the schema as a dict"
         ) from error
+
+
+def _unwrapped(schema: Any) -> Any:
+    """``{"type": {"type": "string"}}`` as its inner type. Avro takes it, fastavro does not."""
+    if isinstance(schema, list):
+        return [_unwrapped(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = schema.get("type")
+    if isinstance(inner, list):
+        return _unwrapped(inner)
+    if isinstance(inner, dict):
+        return _unwrapped(schema | {"type": None} | inner)
+    found = {key: _unwrapped(each) if key in ("items", "values") else each for key, each in schema.items()}
+    if isinstance(schema.get("fields"), list):
+        found["fields"] = [_with_type(each) for each in schema["fields"]]
+    return found
+
+
+def _with_type(field: Any) -> Any:
+    return {**field, "type": _unwrapped(field["type"])} if isinstance(field, dict) and "type" in field else field

@@ -139,10 +139,41 @@ def test_a_local_timestamp_takes_no_zone_and_no_number(value: Any) -> None:
         codec_for({"type": "long", "logicalType": "local-timestamp-micros"}, name="v").encode(value)
 
 
+def test_a_type_may_be_wrapped_in_another() -> None:
+    wrapped = {
+        "type": {
+            "type": "record",
+            "name": "A",
+            "fields": [
+                {"name": "x", "type": {"type": {"type": "string"}}},
+                {"name": "z", "type": {"type": {"type": "int"}, "logicalType": "date"}, "default": 0},
+                {"name": "y", "type": {"type": "array", "items": {"type": ["null", {"type": {"type": "long"}}]}}},
+            ],
+        }
+    }
+    plain = {
+        "type": "record",
+        "name": "A",
+        "fields": [
+            {"name": "x", "type": {"type": "string"}},
+            {"name": "z", "type": {"type": "int", "logicalType": "date"}, "default": 0},
+            {"name": "y", "type": {"type": "array", "items": ["null", {"type": "long"}]}},
+        ],
+    }
+    value = {"x": "a", "z": date(2020, 1, 1), "y": [None, 1]}
+    for declared in (wrapped, json.dumps(wrapped)):
+        codec = codec_for(declared, name="v")
+        assert codec.decode(codec.encode(value), no_schema) == value
+        assert codec.schema_json == codec_for(plain, name="v").schema_json
+
+
 @pytest.mark.parametrize(
     "declared",
     [
         "lnog",
+        {"type": {"type": "recrod"}},
+        {"type": "record", "name": "A", "fields": 5},
+        {"type": "record", "name": "A", "fields": [5]},
         "missing.avsc",
         "{",
         {"type": "recrod"},
