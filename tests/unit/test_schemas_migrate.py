@@ -76,6 +76,14 @@ def test_a_plain_type_migrates_also_what_would_fit() -> None:
     assert codec_for(float, name="balance").decode(old.encode(250), lambda _: "") == 250.0
 
 
+def test_plain_types_and_none_at_all_are_of_one_schema() -> None:
+    codec = codec_for(dict, name="sum", migrate=lambda old: {"sum": old})
+    assert codec.decode(encode_value({"a": 1}), lambda _: "") == {"a": 1}
+    assert codec.decode(encode_value(5), lambda _: "") == {"sum": 5}
+    taken_back = codec_for(None, name="sum", migrate=lambda old: {"sum": old})
+    assert taken_back.decode(codec.encode({"a": 1}), lambda _: "") == {"a": 1}
+
+
 def test_what_a_migration_returns_must_fit() -> None:
     codec = codec_for(Cents, name="sum", migrate=lambda old: {"cents": 1})
     with pytest.raises(

@@ -128,6 +128,7 @@ def test_plain_types_and_schemas_that_follow_each_other(old: Any, new: Any) -> N
         (int, Profile, "its value was Python's int and is record Profile"),
         (int, "int", "its value was Python's int and is int"),
         (int, datetime, "its value was Python's int and is timestamp-micros"),
+        (str, bytes, "its value was Python's str and is Python's bytes"),
         (str, "bytes", "its value was Python's str and is bytes"),
         (list, Profile, "its value was Python's list and is record Profile"),
         ("string", bytes, "its value was string and is Python's bytes"),
