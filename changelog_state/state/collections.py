@@ -171,7 +171,7 @@ class Collection:
         self._complete = self._complete or whole
 
     def _decode(self, value: bytes) -> Any:
-        return self._context.decode(self._codec, value)
+        return self._context.decode(self._codec, value, self.name)
 
     def clear(self) -> None:
         """Forget all entries."""

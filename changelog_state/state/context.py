@@ -159,18 +159,23 @@ class StateContext:
             found.value, begins_ms + found.lives_ms, by_event_time=found.by_event_time, lives_ms=found.lives_ms
         )
 
-    def decode(self, codec: ValueCodec, data: bytes) -> Any:
-        """An encoded value without its time."""
+    def decode(self, codec: ValueCodec, data: bytes, name: str) -> Any:
+        """An encoded value without its time. ``name``: the variable that it is of."""
         if codec is not ANY:
-            own = self._generations.get(getattr(codec, "name", ""), {})
-            return codec.decode(data, lambda fingerprint: own.get(fingerprint) or self.schema_of(fingerprint))
+            return codec.decode(data, lambda fingerprint: self._schema_of(name, fingerprint))
         try:
             return decode_value(data)
         except ValueEncodingError:
             # Written under a schema that was declared once; it can be read without the declaration.
-            if fingerprint_of(data) == JSON_CODEC.fingerprint:
+            fingerprint = fingerprint_of(data)
+            if fingerprint == JSON_CODEC.fingerprint:
                 raise
-            return decode_plain(self.schema_of(fingerprint_of(data)), data)
+            return decode_plain(self._schema_of(name, fingerprint), data)
+
+    def _schema_of(self, name: str, fingerprint: bytes) -> str:
+        """That of the variable first: Avro's fingerprints leave logical types out, and the store has one schema for
+        each, which may be another variable's."""
+        return self._generations.get(name, {}).get(fingerprint) or self.schema_of(fingerprint)
 
     def schema_of(self, fingerprint: bytes) -> str:
         known = self._known_schemas.get(fingerprint)

@@ -215,7 +215,7 @@ class State:
         renewed = context.refreshed(data)
         if renewed is not None:
             self._changes[name] = renewed
-        return context.decode(context.codec_of(name), value)
+        return context.decode(context.codec_of(name), value, name)
 
     def _collection(self, name: str, kind: type[_C]) -> _C:
         if self._collections is None:

@@ -19,11 +19,12 @@ def values_of(context: StateContext, entries: Iterable[tuple[bytes, bytes]]) -> 
         value = context.visible(data)
         if value is None:
             continue
+        codec = context.codec_of(name)
         if entry is None:
             kind = is_header(value)
-            found[name] = context.decode(context.codec_of(name), value) if kind is None else _Collected(kind)
+            found[name] = _Collected(kind) if kind is not None else context.decode(codec, value, name)
         elif isinstance(found.get(name), _Collected):
-            found[name].entries[decode_entry_key(entry)] = context.decode(context.codec_of(name), value)
+            found[name].entries[decode_entry_key(entry)] = context.decode(codec, value, name)
     return {
         name: value.whole() if isinstance(value, _Collected) else value
         for name, value in found.items()

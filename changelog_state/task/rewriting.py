@@ -49,10 +49,11 @@ class Rewriting:
     def changes(self, key: bytes, context: StateContext) -> Iterator[tuple[bytes, bytes, bytes]]:
         """Of a key that was just taken: what the record keys end with, new values, stored ones."""
         for suffix, data in self._values.get(key, ()):
-            codec = self._codecs[split_suffix(suffix)[0]]
+            name, _ = split_suffix(suffix)
+            codec = self._codecs[name]
             expiring = read_expiring(data)
             value = data if expiring is None else expiring.value
-            new = context.encode(codec, context.decode(codec, value), None)
+            new = context.encode(codec, context.decode(codec, value, name), None)
             if expiring is not None:
                 new = encode_expiring(
                     new, expiring.expires_ms, by_event_time=expiring.by_event_time, lives_ms=expiring.lives_ms

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Annotated, Any
 
 import pytest
@@ -107,6 +108,29 @@ def test_without_the_declaration_values_are_dicts() -> None:
     program.write("a", First("Ann", 1))
     program.declare([])
     assert program.get_all("a") == everywhere({"name": "Ann", "visits": 1})
+
+
+def test_without_the_declaration_values_are_still_those_of_their_variable() -> None:
+    """Which Avro's fingerprint, one for all of these, does not tell."""
+    at = datetime(2024, 1, 1, tzinfo=UTC)
+    values = {"price": Decimal("1.50"), "rate": Decimal("0.1234"), "n": 7, "at": at}
+
+    def write(key: str, rows: list[dict[str, Any]], state: Any) -> None:
+        for name, value in values.items():
+            setattr(state, name, value)
+        state.times[0] = at
+
+    declared = [
+        cs.Value("price", Annotated[Decimal, (10, 2)]),
+        cs.Value("rate", Annotated[Decimal, (10, 4)]),
+        cs.Value("n", int | None),
+        cs.Value("at", datetime | None),
+        cs.Map("times", int, datetime | None),
+    ]
+    given = StateTester(write, key="key", state=declared)
+    given.batch([{"key": "a"}])
+    given.declare([])
+    assert given.get_all("a") == values | {"times": {0: at}}
 
 
 def test_a_schema_travels_once() -> None:

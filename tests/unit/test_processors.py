@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -244,6 +245,34 @@ def test_schemas_may_grow_and_nothing_else() -> None:
         kit.declare(with_schema("n string"))
     with pytest.raises(cs.SchemaEvolutionError, match="declared as a list, but the store has it as a value"):
         kit.declare(Scripted(init=lambda self, handle: handle.getListState("value", "n long")))
+
+
+def test_states_that_differ_in_nothing_but_what_their_values_mean() -> None:
+    """Avro's fingerprint is the same, and the store keeps one schema for each."""
+    schemas = {"price": "v decimal(10,2)", "rate": "v decimal(10,4)", "count": "v long", "at": "v timestamp"}
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+
+    def init(self: Any, handle: Any) -> None:
+        self.values = {name: handle.getValueState(name, schema) for name, schema in schemas.items()}
+        self.days = handle.getListState("days", "v date")
+        self.numbers = handle.getListState("numbers", "v int")
+
+    def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        for name, value in {"price": Decimal("1.50"), "rate": Decimal("0.1234"), "count": 7, "at": start}.items():
+            self.values[name].update((value,))
+        self.days.appendValue((start.date(),))
+        self.numbers.appendValue((5,))
+
+    kit = in_mode("None", init=init, rows=rows)
+    kit.batch([row()])
+    assert kit.get_all("a") == {
+        "price": {"v": Decimal("1.50")},
+        "rate": {"v": Decimal("0.1234")},
+        "count": {"v": 7},
+        "at": {"v": start},
+        "days": [{"v": start.date()}],
+        "numbers": [{"v": 5}],
+    }
 
 
 # -- time -------------------------------------------------------------------------------------------------
