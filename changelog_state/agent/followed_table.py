@@ -11,9 +11,8 @@ from typing import Any
 from changelog_state.agent.key_reading import FoundValues
 from changelog_state.agent.table_partition import TablePartition
 from changelog_state.agent.table_reading import find_keys
-from changelog_state.changelog.record import Claim
+from changelog_state.agent.table_schemas import TableSchemas, newest_claim
 from changelog_state.changelog.topic import Topic, end_offsets, lookup_any_topic
-from changelog_state.codec.kinds import CLAIM
 from changelog_state.config import TableConfig
 from changelog_state.errors import AgentUnavailableError, ChangelogStateError, ConfigurationError, UnavailableError
 from changelog_state.store.directory import StateDirectory
@@ -45,6 +44,7 @@ class FollowedTable:
         self._topic: Topic | None = None
         self._looked = float("-inf")
         self._partitions: dict[int, TablePartition] = {}
+        self._schemas = TableSchemas(config)
         self._askers: dict[str, _Asker] = {}
         self._error: tuple[float, ChangelogStateError] | None = None
         """Why the topic could not be looked at, and when."""
@@ -192,14 +192,19 @@ class FollowedTable:
         partitions = self._opened()
         identity = None
         if not self.config.raw_keys:
-            found = (partition.read(lambda state: state.store.get(CLAIM)) for partition in partitions.values())
-            claim = next((data for data in found if data is not None), None)
-            identity = None if claim is None else vars(Claim.decode(claim))
+            claim = newest_claim(partitions)
+            identity = None if claim is None else vars(claim)
         return {"partitions": len(partitions), "identity": identity}
 
     def find(self, keys: list[bytes], places: list[int], *, anywhere: bool) -> FoundValues:
         """What these keys have, each looked for in its place; ``anywhere``: else in all other partitions."""
         return find_keys(self._opened(), keys, places, raw_keys=self.config.raw_keys, anywhere=anywhere)
+
+    def schema(self, name: str, fingerprint: bytes) -> str | None:
+        """With which a store's value of this name was written; None: nobody knows."""
+        partitions, topic = self._opened(), self._topic
+        assert topic is not None
+        return self._schemas.find(topic.topic_id, partitions, name, fingerprint)
 
     def _opened(self) -> dict[int, TablePartition]:
         topic, partitions = self._topic, dict(self._partitions)

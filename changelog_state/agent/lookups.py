@@ -25,5 +25,8 @@ def serve_lookups(tables: Tables, request: LookupRequest, reader: Any, writer: A
             keys, places = (column.to_pylist() for column in chunk.data.columns)
             found = table.find(keys, places, anywhere=message["anywhere"])
             writer.write_with_metadata(found.to_arrow(), json.dumps(found.names).encode())
+        elif message["verb"] == "schema":
+            schema = table.schema(message["name"], bytes.fromhex(message["fingerprint"]))
+            writer.write_metadata(json.dumps({"schema": schema}).encode())
         else:
             raise flight.FlightServerError(f"unknown verb {message['verb']!r}")

@@ -20,6 +20,7 @@ from changelog_state.tables.settings import TableSettings
 __all__ = ["StoreCodec", "TableCodec", "TopicCodec"]
 
 _KEY_TYPES = {"string": ("string",), "bytes": ("binary",), "long": ("long",)}
+SchemaOf = Callable[[str, bytes], str | None]
 Stored = Mapping[str, bytes]
 """What an agent has under a key, by name; in a plain topic there is one, without a name."""
 
@@ -76,14 +77,18 @@ class TopicCodec:
 class StoreCodec:
     """As the store was made: its claims tell. Values that have expired are not there."""
 
-    def __init__(self, settings: TableSettings, identity: StoreIdentity) -> None:
+    def __init__(self, settings: TableSettings, identity: StoreIdentity, schema_of: SchemaOf) -> None:
+        """``schema_of``: with which a value was written, by its name and fingerprint."""
         application = settings.application or identity.application
         if (identity.application, identity.store) != (application, settings.store):
             raise ConfigurationError(
                 f"global table {settings.name} asks for store {application}/{settings.store}, but its changelog is "
                 f"that of {identity.application}/{identity.store}; correct application= and store="
             )
+        self._table = settings.name
         self._identity = identity
+        self._schema_of = schema_of
+        self._schemas: dict[tuple[str, bytes], str] = {}
         self._key_codec = KeyCodec(tuple(identity.key_types))
         self.anywhere = not is_certain(identity.partitioner)
 
@@ -95,12 +100,35 @@ class StoreCodec:
 
     def decode(self, stored: Stored, name: str | None, now_ms: int) -> Any:
         """Lists and maps are no part of a table: it has what stands in one record."""
-        context = StateContext(now_ms)
+        context = _Context(now_ms, self._schema)
         entries = stored.items() if name is None else [(name, stored[name])] if name in stored else []
         found = values_of(context, sorted((name_suffix(each), data) for each, data in entries))
         if name is not None:
             return found.get(name, ABSENT)
         return found or ABSENT
+
+    def _schema(self, name: str, fingerprint: bytes) -> str:
+        known = self._schemas.get((name, fingerprint))
+        if known is None:
+            known = self._schema_of(name, fingerprint)
+            if known is None:
+                raise ValueEncodingError(
+                    f"{name!r} in global table {self._table} was written with schema {fingerprint.hex()}, which its "
+                    "store does not have; verify the store, and rebuild it if it is damaged"
+                )
+            self._schemas[name, fingerprint] = known
+        return known
+
+
+class _Context(StateContext):
+    """Nothing is declared, and nothing can be read beyond: who has the table knows the schemas."""
+
+    def __init__(self, now_ms: int, schema_of: Callable[[str, bytes], str]) -> None:
+        super().__init__(now_ms)
+        self._find = schema_of
+
+    def _schema_of(self, name: str, fingerprint: bytes) -> str:
+        return self._find(name, fingerprint)
 
 
 class _AvroValues:

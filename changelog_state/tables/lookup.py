@@ -23,7 +23,7 @@ class LookupSession(Exchange):
         super().__init__(address, request.encode(), LOOKUP_SCHEMA)
         try:
             described = json.loads(self._receive().app_metadata.to_pybytes())
-            self.codec = _codec(settings, described)
+            self.codec = self._codec(settings, described)
             """None: a store that was never written, in which nothing can be found."""
         except BaseException:
             self.close()
@@ -38,10 +38,16 @@ class LookupSession(Exchange):
         self._send([pa.array(ordered, pa.binary()), pa.array(places, pa.int32())], verb)
         return dict(zip(ordered, self._receive_values(len(ordered)), strict=True))
 
+    def _codec(self, settings: TableSettings, described: dict[str, Any]) -> TableCodec | None:
+        if settings.store is None:
+            return TopicCodec(settings, described["partitions"])
+        if described["identity"] is None:
+            return None
+        return StoreCodec(settings, StoreIdentity.from_fields(described["identity"]), self._schema_of)
 
-def _codec(settings: TableSettings, described: dict[str, Any]) -> TableCodec | None:
-    if settings.store is None:
-        return TopicCodec(settings, described["partitions"])
-    if described["identity"] is None:
-        return None
-    return StoreCodec(settings, StoreIdentity.from_fields(described["identity"]))
+    def _schema_of(self, name: str, fingerprint: bytes) -> str | None:
+        """Asked for when a value needs it: what was declared since the session has begun is found too."""
+        verb = json.dumps({"verb": "schema", "name": name, "fingerprint": fingerprint.hex()}).encode()
+        self._send([pa.array([], pa.binary()), pa.array([], pa.int32())], verb)
+        found: str | None = json.loads(self._receive().app_metadata.to_pybytes())["schema"]
+        return found

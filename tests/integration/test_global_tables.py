@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,10 @@ import restore.bulk
 from changelog_state.agent import followed_table, tables
 from changelog_state.config import StoreConfig
 from changelog_state.faults import arm
-from tests.support.driver import AgentProcess, LocalAgent
+from changelog_state.state.context import StateContext
+from changelog_state.state.handle import State
+from changelog_state.state.variables import declared_types
+from tests.support.driver import BATCH_TIME_MS, AgentProcess, LocalAgent
 from tests.support.polling import until
 from tests.support.protocol import FIRST, SECOND
 from tests.support.tables import TableTopic, looked_up, status_at
@@ -355,6 +360,43 @@ def test_a_store_as_a_table(make_agent: Any, make_driver: Any, config: StoreConf
     wrong = cs.GlobalTable("users", store="users", application="other")
     with pytest.raises(cs.AgentUnavailableError, match="is not followed"):
         looked_up(wrong, config, two).get_many(["a"], None)
+
+
+@dataclass
+class Profile:
+    name: str
+
+
+def test_a_store_of_declared_types_as_a_table(
+    make_agent: Any, make_driver: Any, config: StoreConfig, pair: StoreConfig
+) -> None:
+    """Declared as the writer's epoch says, which may be later than the table was opened."""
+    users = StoreConfig(pair.application, "users", pair.bootstrap_servers, 1)
+    variables = {each.name: each for each in (cs.Value("profile", Profile), cs.Value("seen", datetime | None))}
+    values = {"profile": Profile("Ann"), "seen": datetime(2024, 1, 1, tzinfo=UTC)}
+
+    def writer_of(name: str) -> Any:
+        def set_value(key: str, amounts: list[int | None], state: cs.State) -> tuple[Any, ...]:
+            declared = State({}, StateContext(BATCH_TIME_MS, variables=variables))
+            declared.set(name, values[name])
+            state._changes.update(declared._changes)
+            return (key,)
+
+        known = {name: variables[name]}
+        return make_driver(one, config=users, function=set_value, declared=declared_types(known))
+
+    one, two = make_agent("one"), make_agent("two")
+    writer_of("profile").run(0, [("a", 1)])
+    table = cs.GlobalTable("users", store="users")
+    make_driver(two, tables=[table.settings.config(config)]).gate(0)
+    access, fresh = looked_up(table, config, two), looked_up(table, config, two)
+    access._keep = True
+    until(lambda: fresh.get_many(["a"], "profile") == {"a": {"name": "Ann"}}, "it is there")
+    assert access.get_many(["a"], None) == {"a": {"profile": {"name": "Ann"}}}
+    writer_of("seen").run(1, [("b", 1)])
+    until(lambda: fresh.get_many(["b"], "seen") == {"b": values["seen"]}, "it follows")
+    assert access.get_many(["b"], None) == {"b": {"seen": values["seen"]}}
+    access.close()
 
 
 def test_another_agent_answers_when_one_is_gone(

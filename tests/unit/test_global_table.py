@@ -5,18 +5,27 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 import changelog_state as cs
-from changelog_state.changelog.record import StoreIdentity
+from changelog_state.agent import table_schemas
+from changelog_state.agent.table_schemas import TableSchemas
+from changelog_state.changelog.control import ControlState
+from changelog_state.changelog.record import Claim, StoreIdentity
+from changelog_state.codec import kinds
 from changelog_state.codec.avro import SingleObjectCodec, encode_value
 from changelog_state.codec.expiring import encode_expiring
 from changelog_state.codec.partitioner import kafka_partition, spark_partition
 from changelog_state.config import StoreConfig, TableConfig, log_from_json
 from changelog_state.requests import LookupRequest
+from changelog_state.schemas.declarations import Declarations
+from changelog_state.schemas.declared import codec_for
 from changelog_state.state.ttl import ABSENT
+from changelog_state.state.variables import declared_types
 from changelog_state.tables.access import TableAccess, by_nearness
 from changelog_state.tables.codec import StoreCodec, TopicCodec
 from changelog_state.tables.context import TaskTables, open_tables
@@ -27,13 +36,24 @@ SERVICE = StoreConfig("shop", "totals", "host:9092", 4, {"security.protocol": "S
 SCHEMA = {"type": "record", "name": "Price", "fields": [{"name": "price", "type": "double"}]}
 
 
+@dataclass
+class Profile:
+    name: str
+
+
 def topic_codec(partitions: int = 8, **settings: Any) -> TopicCodec:
     return TopicCodec(cs.GlobalTable("t", topic="x", **settings).settings, partitions)
 
 
-def store_codec(table: cs.GlobalTable, partitioner: str = "spark", **changes: Any) -> StoreCodec:
+def store_codec(
+    table: cs.GlobalTable,
+    partitioner: str = "spark",
+    schema_of: Callable[[str, bytes], str | None] = lambda name, fingerprint: None,
+    **changes: Any,
+) -> StoreCodec:
     fields = {"application": "shop", "store": "users", "partitions": 8, "partitioner": partitioner}
-    return StoreCodec(table.settings, StoreIdentity(**(fields | {"key_types": ["string"]} | changes)))
+    identity = StoreIdentity(**(fields | {"key_types": ["string"]} | changes))
+    return StoreCodec(table.settings, identity, schema_of)
 
 
 def test_what_agents_are_asked_to_follow() -> None:
@@ -134,6 +154,80 @@ def test_values_of_a_store() -> None:
         cs.ConfigurationError, match="asks for store shop/users, but its changelog is that of shop/us"
     ):
         store_codec(table, store="us")
+
+
+def test_values_of_a_store_that_are_of_declared_types() -> None:
+    """Their schemas are asked for, by variable: some have one fingerprint. And those of later ones, later."""
+    types: dict[str, Any] = {"profile": Profile, "n": int | None, "at": datetime | None, "later": Profile}
+    codecs = {name: codec_for(declared, name=name) for name, declared in types.items()}
+    known = {"profile", "n", "at"}
+    at = datetime(2024, 1, 1, tzinfo=UTC)
+    asked: list[str] = []
+
+    def schema_of(name: str, fingerprint: bytes) -> str | None:
+        asked.append(name)
+        assert fingerprint == codecs[name].fingerprint
+        return codecs[name].schema_json if name in known else None
+
+    codec = store_codec(cs.GlobalTable("users", store="users"), schema_of=schema_of)
+    stored = {name: codecs[name].encode(value) for name, value in {"profile": Profile("A"), "n": 5, "at": at}.items()}
+    for _ in range(2):
+        assert codec.decode(stored, None, 0) == {"profile": {"name": "A"}, "n": 5, "at": at}
+    assert sorted(asked) == ["at", "n", "profile"], "once each"
+    later = {"later": codecs["later"].encode(Profile("B"))}
+    with pytest.raises(cs.ValueEncodingError, match="'later' in global table users .* its store does not have"):
+        codec.decode(later, "later", 0)
+    known.add("later")
+    assert codec.decode(later, "later", 0) == {"name": "B"}
+
+
+class HeldPartition:
+    """What a partition of a table has, without following anything."""
+
+    def __init__(self, records: dict[bytes, bytes]) -> None:
+        self.store = records
+
+    def read(self, read: Callable[[Any], Any]) -> Any:
+        return read(self)
+
+
+def test_an_agent_finds_schemas_as_the_store_was_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    def claim(epoch: int) -> bytes:
+        return Claim(epoch, "agent", "incarnation", 0, "crm", "users", 2, "spark", ["string"], 1).encode()
+
+    def declare(**types: Any) -> None:
+        declared = [cs.Value(name, each) for name, each in types.items()]
+        agreed = Declarations().agreed(declared_types({each.name: each for each in declared}))
+        monkeypatch.setattr(table_schemas, "read_control", lambda store: read.append(store) or control(agreed))
+
+    def control(variables: Declarations) -> ControlState:
+        return ControlState(None, None, variables)
+
+    def find(name: str) -> str | None:
+        return schemas.find(topic, partitions, name, fingerprint)  # type: ignore[arg-type]
+
+    read: list[StoreConfig] = []
+    number, time = codec_for(int | None, name="n"), codec_for(datetime | None, name="at")
+    fingerprint = number.fingerprint
+    assert fingerprint is not None
+    assert fingerprint == time.fingerprint
+    topic, partitions = "one", {0: HeldPartition({}), 1: HeldPartition({kinds.CLAIM: claim(2)})}
+    schemas = TableSchemas(cs.GlobalTable("users", store="users", application="crm").settings.config(SERVICE))
+    declare(at=datetime | None)
+    assert [find("at"), find("at")] == [time.schema_json] * 2
+    assert [(each.control_topic, each.kafka) for each in read] == [("crm-users-control", SERVICE.kafka)]
+    assert find("n") is None
+    declare(n=int | None)
+    assert find("n") == number.schema_json, "declared since"
+    declare(n=datetime | None)
+    assert find("n") == number.schema_json
+    partitions[0].store[kinds.CLAIM] = claim(3)
+    assert find("n") == time.schema_json, "a later epoch"
+    partitions[0].store[kinds.SCHEMA + fingerprint] = b"as it is in the changelog"
+    assert find("of nobody") == "as it is in the changelog"
+    topic = "made anew"
+    declare(n=int | None)
+    assert find("n") == number.schema_json
 
 
 def test_a_table_travels_as_its_settings() -> None:
