@@ -28,7 +28,7 @@ from changelog_state.processors.given_values import raw_row
 from changelog_state.processors.read_values import values_of_row
 from changelog_state.schemas.spark_types import schema_of_spark_type
 
-__all__ = ["EntryKeys"]
+__all__ = ["EntryKeys", "key_types"]
 
 _MOST_DIGITS_OF_INT64: Final = 18
 _NAN: Final = b"nan"
@@ -56,6 +56,12 @@ class EntryKeys:
     def decode_raw(self, entry_key: Any) -> dict[str, Any]:
         parts = (entry_key,) if len(self._parts) == 1 else entry_key
         return {name: get(part) for name, (_, get), part in zip(self._names, self._parts, parts, strict=True)}
+
+
+def key_types(schema: StructType) -> str:
+    """What makes the bytes of a key: its columns' types. Their names do not, nor whether they may be null."""
+    types = [field.dataType.simpleString() for field in schema.fields]
+    return types[0] if len(types) == 1 else f"({', '.join(types)})"
 
 
 Part = tuple[Callable[[Any], Any], Callable[[Any], Any]]

@@ -18,7 +18,7 @@ from changelog_state.codec.entries import name_suffix
 from changelog_state.codec.timers import TimerTime
 from changelog_state.errors import ConfigurationError, FunctionError
 from changelog_state.processors.ddl import parse_schema
-from changelog_state.processors.entry_keys import EntryKeys
+from changelog_state.processors.entry_keys import EntryKeys, key_types
 from changelog_state.processors.pandas_rows import list_view, row_view
 from changelog_state.processors.row_codec import RowCodec, as_strings
 from changelog_state.processors.states import ProcessorListState, ProcessorMapState, ProcessorValueState
@@ -116,7 +116,8 @@ class ProcessorHandle(StatefulProcessorHandle):  # type: ignore[misc]
     ) -> ProcessorMapState:
         codec = self._codec(stateName, valueSchema)
         keys = EntryKeys(self.parsed(userKeySchema), f"the key of state {stateName!r}")
-        self._declare(RowMap(stateName, None, codec, ttl=self._ttl(stateName, ttlDurationMs)))
+        ttl = self._ttl(stateName, ttlDurationMs)
+        self._declare(RowMap(stateName, None, codec, ttl=ttl, key_types=key_types(keys.schema)))
         return ProcessorMapState(
             self,
             stateName,

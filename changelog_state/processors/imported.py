@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from changelog_state.codec.timers import TimerTime
 from changelog_state.errors import InvalidInputError
-from changelog_state.processors.entry_keys import EntryKeys
+from changelog_state.processors.entry_keys import EntryKeys, key_types
 from changelog_state.processors.row_codec import RowCodec
 from changelog_state.processors.variables import RowList, RowMap, RowValue
 from changelog_state.state.context import StateContext
@@ -44,7 +44,10 @@ class ImportedState:
         codec, ttl = RowCodec(self.schema, self.name), _SOME_TTL if self.expires else None
         if self.kind == "value":
             return RowValue(self.name, codec, ttl=ttl)
-        return RowList(self.name, codec, ttl=ttl) if self.kind == "list" else RowMap(self.name, None, codec, ttl=ttl)
+        if self.kind == "list":
+            return RowList(self.name, codec, ttl=ttl)
+        assert self.key_schema is not None
+        return RowMap(self.name, None, codec, ttl=ttl, key_types=key_types(self.key_schema))
 
 
 @dataclass(frozen=True)

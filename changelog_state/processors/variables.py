@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from changelog_state.state.ttl import ttl_of
 from changelog_state.state.variables import List, Map, Value
@@ -26,6 +26,12 @@ class RowList(List):
 
 @dataclass(frozen=True)
 class RowMap(Map):
+    key_types: str | None = field(default=None, kw_only=True)
+
+    @property
+    def key_form(self) -> str | None:
+        return self.key_types
+
     def __post_init__(self) -> None:
         _settle(self, self.values)
 

@@ -20,6 +20,15 @@ __all__ = ["List", "Map", "Value", "Variable", "by_name", "declared_types"]
 
 PREFETCHED_ENTRIES = 100
 _UNCHANGEABLE = (type(None), bool, int, float, str, bytes)
+_KEY_FORMS: Mapping[Any, str] = {
+    str: "string",
+    bytes: "binary",
+    int: "bigint",
+    bool: "boolean",
+    float: "double",
+    tuple: "tuple",
+}
+"""As Spark calls them, whose types a map's keys may be declared with, too."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,7 @@ class Map(_Variable):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.type is not None and self.type not in (str, bytes, int, bool, float, tuple):
+        if self.type is not None and self.type not in tuple(_KEY_FORMS):
             raise ConfigurationError(
                 f"keys of map {self.name!r} are declared as {self.type!r}; use str, bytes, int, bool, float or tuple"
             )
@@ -89,6 +98,11 @@ class Map(_Variable):
     @property
     def _value_type(self) -> Any:
         return self.values
+
+    @property
+    def key_form(self) -> str | None:
+        """What keys are, in words; None: anything. Stored keys do not tell as what they were declared."""
+        return None if self.type is None else _KEY_FORMS[self.type]
 
 
 Variable: TypeAlias = Value | List | Map
@@ -100,7 +114,21 @@ def codec_of(declared: Any, name: str, migrate: Callable[[Any], Any] | None) -> 
 
 def declared_types(variables: Mapping[str, Variable]) -> list[Declared]:
     """What of them has to agree with what the store has."""
-    return [Declared(name, variable.kind, _recorded(variable)) for name, variable in variables.items()]
+    found = [Declared(name, variable.kind, _recorded(variable)) for name, variable in variables.items()]
+    for name, variable in variables.items():
+        if isinstance(variable, Map) and variable.key_form is not None:
+            found.append(_declared_keys(name, variable.key_form, variables))
+    return found
+
+
+def _declared_keys(name: str, form: str, variables: Mapping[str, Variable]) -> Declared:
+    """A map's keys, as an entry of their own, which records from before there was one do not have."""
+    keys = f"{name}[keys]"
+    if keys in variables:
+        raise ConfigurationError(
+            f"state {keys!r} is called as the keys of map {name!r} are in the store's records; use another name"
+        )
+    return Declared(keys, f"map with {form} keys", codec_for(None, name=keys))
 
 
 def _recorded(variable: Variable) -> DeclaredCodec:

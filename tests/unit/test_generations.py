@@ -193,6 +193,17 @@ def test_a_kind_of_variable_stays() -> None:
         program.declare([cs.List("n", int)])
 
 
+def test_the_keys_of_a_map_stay_what_they_are() -> None:
+    program = StateTester(visit, key="key", state=[cs.Map("by", str, int)])
+    program.declare([cs.Map("by", None, int)])
+    with pytest.raises(
+        SchemaEvolutionError,
+        match=r"by\[keys\] is declared as a map with bigint keys, but the store has it as a map with string keys",
+    ):
+        program.declare([cs.Map("by", int, int)])
+    program.declare([cs.Map("by", str, int)])
+
+
 @pytest.mark.parametrize("migration", ["lazy", "eager"])
 def test_migration(migration: Any) -> None:
     def migrate(old: dict[str, Any]) -> Narrow:

@@ -247,6 +247,57 @@ def test_schemas_may_grow_and_nothing_else() -> None:
         kit.declare(Scripted(init=lambda self, handle: handle.getListState("value", "n long")))
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (
+            "d decimal(10,2)",
+            "d decimal(10,4)",
+            r"decimal\(10,4\) keys, but .* decimal\(10,2\) keys",
+        ),
+        ("id string", "id string, more string", r"\(string, string\) keys, but the store has it as .* string keys"),
+        ("day date", "day int", "int keys, but the store has it as .* date keys"),
+        ("p struct<a: int>", "p struct<b: int>", "struct<b:int> keys, but .* struct<a:int> keys"),
+    ],
+)
+def test_what_the_keys_of_a_map_are_stays(before: str, after: str, words: str) -> None:
+    """Their bytes do not tell."""
+
+    def with_keys(schema: str) -> Scripted:
+        return Scripted(init=lambda self, handle: handle.getMapState("map", schema, "n long"))
+
+    kit = StateTester(with_keys(before), key="k", output_schema=OUTPUT)
+    with pytest.raises(cs.SchemaEvolutionError, match=rf"variable map\[keys\] is declared as a map with {words}"):
+        kit.declare(with_keys(after))
+    kit.declare(with_keys(before))
+
+
+def test_the_columns_of_a_maps_keys_may_be_renamed() -> None:
+    def with_keys(schema: str) -> Scripted:
+        def init(self: Any, handle: Any) -> None:
+            self.map = handle.getMapState("map", schema, "n long")
+
+        def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+            self.map.updateValue(("x", 1), ((self.map.getValue(("x", 1)) or (0,))[0] + 1,))
+
+        return Scripted(init=init, rows=rows)
+
+    kit = StateTester(with_keys("a string, b int"), key="k", output_schema=OUTPUT)
+    kit.batch([row()])
+    kit.declare(with_keys("c string not null, d int"))
+    kit.batch([row()])
+    assert kit.get("a", "map") == {("x", 1): {"n": 2}}
+
+
+def test_a_state_that_is_called_as_the_keys_of_another() -> None:
+    def init(self: Any, handle: Any) -> None:
+        handle.getValueState("map[keys]", "n long")
+        handle.getMapState("map", "k string", "n long")
+
+    with pytest.raises(cs.ConfigurationError, match=r"'map\[keys\]' is called as the keys of map 'map'"):
+        in_mode("None", init=init)
+
+
 def test_states_that_differ_in_nothing_but_what_their_values_mean() -> None:
     """Avro's fingerprint is the same, and the store keeps one schema for each."""
     schemas = {"price": "v decimal(10,2)", "rate": "v decimal(10,4)", "count": "v long", "at": "v timestamp"}
