@@ -47,12 +47,17 @@ class Rewriting:
         return list(self._values), last
 
     def changes(self, key: bytes, context: StateContext) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """Of a key that was just taken: what the record keys end with, new values, stored ones."""
+        """Of a key that was just taken: what the record keys end with, new values, stored ones.
+
+        What has expired is left to be removed: nobody reads it again, so it need not fit the declaration.
+        """
         for suffix, data in self._values.get(key, ()):
             name, _ = split_suffix(suffix)
             codec = self._codecs[name]
+            value = context.visible(data)
+            if value is None:
+                continue
             expiring = read_expiring(data)
-            value = data if expiring is None else expiring.value
             new = context.encode(codec, context.decode(codec, value, name), None)
             if expiring is not None:
                 new = encode_expiring(

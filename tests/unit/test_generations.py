@@ -266,6 +266,23 @@ def test_many_old_values_are_written_anew_in_steps(at_once: int, monkeypatch: py
     assert given.state() == {key: {"n": "1!"} for key in "abcdefgh"}
 
 
+def test_what_has_expired_need_not_fit() -> None:
+    """It is removed in steps, so that much of it may still be there."""
+
+    def function(key: str, rows: list[dict[str, Any]], state: Any) -> None:
+        if key != "look":
+            state.n = key
+
+    given = StateTester(function, key="key", state=[cs.Value("n", ttl=60)], migration="eager")
+    given.batch([{"key": "a"}])
+    given.advance(120)
+    given.declare([cs.Value("n", int, ttl=60)])
+    given.batch([{"key": "look"}])
+    assert given.last_batch is not None
+    assert given.last_batch.rewritten == 0
+    assert given.records() == {}
+
+
 def test_a_migration_that_fails_says_for_which_value() -> None:
     program = Program(state=of(First))
     program.write("a", First("Ann", 1))
