@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["ProcessorListState", "ProcessorMapState", "ProcessorValueState"]
 
 Row = tuple[Any, ...]
+_ROWS = (tuple, list, Mapping, np.ndarray)
+_FLOATS = (float, np.floating)
 
 
 class ProcessorValueState(ValueState):  # type: ignore[misc]
@@ -86,8 +88,13 @@ class ProcessorListState(ListState):  # type: ignore[misc]
                 "call clear() to empty it"
             )
         if len(self._names) == 1:
-            rows = [row if isinstance(row, (tuple, list, Mapping, np.ndarray)) else (row,) for row in rows]
-        return rows
+            rows = [row if isinstance(row, _ROWS) else (row,) for row in rows]
+        return [self._without_nan(row) if isinstance(row, _ROWS) else row for row in rows]
+
+    def _without_nan(self, row: Any) -> list[Any]:
+        """To pandas, NaN is no value, in a field of whatever type."""
+        values = [row.get(name) for name in self._names] if isinstance(row, Mapping) else row
+        return [None if isinstance(each, _FLOATS) and each != each else each for each in values]
 
     def _rows_of(self, given: Any) -> list[Any]:
         """Iterated over, a frame or a dict of columns gives their names: its rows are meant."""

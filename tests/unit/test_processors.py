@@ -137,6 +137,28 @@ def test_lists_of_one_column_take_columns(given: Any) -> None:
     assert kit.get("a", "list") == [{"n": 1}, {"n": 2}] * 2
 
 
+def test_nan_in_a_list_is_null_as_in_a_frame() -> None:
+    nan = float("nan")
+
+    def init(self: Any, handle: Any) -> None:
+        self.list = handle.getListState("list", "s string, b boolean, d decimal(5,2), x double")
+        self.single = handle.getListState("single", "x double")
+
+    def rows(self: Any, key: Any, frame: pd.DataFrame, times: Any) -> None:
+        self.list.put([(nan, np.float32("nan"), nan, nan), ["a", True, Decimal(1), 0.5]])
+        self.list.appendList([{"s": nan, "b": nan, "d": nan, "x": nan}])
+        self.single.put([nan, (nan,)])
+        self.single.appendValue((nan,))
+
+    kit = in_mode("None", init=init, rows=rows)
+    kit.batch([row()])
+    nulls = {"s": None, "b": None, "d": None, "x": None}
+    assert kit.get("a", "list") == [nulls, {"s": "a", "b": True, "d": Decimal("1.00"), "x": 0.5}, nulls]
+    assert repr(kit.get("a", "single")) == "[{'x': None}, {'x': None}, {'x': nan}]", (
+        "appendValue keeps it, as in Spark"
+    )
+
+
 def test_a_frame_without_a_column_of_a_list_is_refused() -> None:
     kit = in_mode("None", rows=lambda self, *_: self.list.put(pd.DataFrame({"m": [1]})))
     with pytest.raises(cs.InvalidInputError, match=r"list state 'list' was given columns \['m'\], without \['n'\]"):
