@@ -34,7 +34,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from changelog_state.errors import ValueEncodingError
+from changelog_state.errors import ConfigurationError, ValueEncodingError
 
 __all__ = ["Convert", "raw_of", "raw_row"]
 
@@ -90,8 +90,12 @@ def raw_of(data_type: DataType, where: str) -> Convert:
         return _array(data_type, where)
     if isinstance(data_type, MapType):
         return _map(data_type, where)
-    assert isinstance(data_type, StructType), data_type
-    return _struct(data_type, where)
+    if isinstance(data_type, StructType):
+        return _struct(data_type, where)
+    raise ConfigurationError(
+        f"{where} is of Spark's type {data_type.simpleString()}, which has no values to be stored; use the type that "
+        "its values will have, or leave it out"
+    )
 
 
 def _nullable(convert: Convert, nullable: bool, where: str) -> Convert:

@@ -84,7 +84,7 @@ def _check_names(data_type: DataType, where: str) -> None:
     match data_type:
         case StructType():
             for each in data_type.fields:
-                if not is_name(each.name):
+                if "." in each.name or not is_name(each.name):
                     raise ConfigurationError(
                         f"field {each.name!r} of {where} has a name that Avro does not take; use letters, digits and "
                         "_, and no digit first"

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, NullType, StructType
 
 from changelog_state.codec.avro import encode_value
 from changelog_state.codec.entries import encode_entry_key
@@ -143,11 +143,21 @@ def test_schemas_that_avro_cannot_have(schema: str) -> None:
         codec_of(schema)
 
 
+@pytest.mark.parametrize("kind", [NullType(), ArrayType(NullType()), StructType().add("n", NullType())])
+def test_a_type_without_values(kind: DataType) -> None:
+    schema = StructType().add("n", kind)
+    with pytest.raises(ConfigurationError, match="n of .*state 'seen' is of Spark's type void.*use the type"):
+        RowCodec(schema, "seen")
+    with pytest.raises(ConfigurationError, match="n of .*the key is of Spark's type void.*use the type"):
+        EntryKeys(schema, "the key")
+
+
 @pytest.mark.parametrize(
     ("schema", "field"),
     [
         ("`a b` int", "field 'a b' of state 'seen'"),
         ("`1a` int", "field '1a' of state 'seen'"),
+        ("`a.b` int", "field 'a.b' of state 'seen'"),
         ("s struct<`sum(x)`: int>", r"field 'sum\(x\)' of s of state 'seen'"),
         ("s array<struct<`x²`: int>>", "field 'x²' of s of state 'seen'"),
         ("s map<string, struct<`𝒳`: int>>", "field '𝒳' of s of state 'seen'"),
