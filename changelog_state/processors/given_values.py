@@ -49,16 +49,28 @@ _NO_VALUES: Final = ("NaTType", "NAType")
 """pandas' other words for None."""
 
 
-def raw_row(schema: StructType, where: str) -> Callable[[Any], dict[str, Any]]:
-    """From a tuple, list or row to a record. ``where``: what it is of, for the errors."""
+def raw_row(schema: StructType, where: str, *, more: bool = False) -> Callable[[Any], dict[str, Any]]:
+    """From a tuple, list or row to a record. ``where``: what it is of, for the errors.
+
+    ``more``: a dict may have other names, too, as Spark takes one inside of a row.
+    """
     names, wanted = schema.names, len(schema.fields)
     fields = [
         _nullable(raw_of(field.dataType, f"{field.name} of {where}"), field.nullable, f"{field.name} of {where}")
         for field in schema.fields
     ]
 
+    def by_name(given: Mapping[str, Any]) -> list[Any]:
+        unknown = [] if more else [name for name in given if name not in names]
+        if unknown:
+            raise ValueEncodingError(
+                f"{where} takes {', '.join(names)}, but was given a dict with {unknown}; correct the names, or leave "
+                "these out"
+            )
+        return [given.get(name) for name in names]
+
     def convert(given: Any) -> dict[str, Any]:
-        values = [given.get(name) for name in names] if isinstance(given, Mapping) else list(given)
+        values = by_name(given) if isinstance(given, Mapping) else list(given)
         if len(values) != wanted:
             raise ValueEncodingError(
                 f"{where} takes rows of {wanted} values ({', '.join(names)}), got {len(values)}: {given!r}; "
@@ -255,7 +267,7 @@ def _map(data_type: MapType, where: str) -> Convert:
 
 
 def _struct(data_type: StructType, where: str) -> Convert:
-    row = raw_row(data_type, where)
+    row = raw_row(data_type, where, more=True)
 
     def convert(value: Any) -> dict[str, Any]:
         if not isinstance(value, (tuple, list, Mapping)):

@@ -112,6 +112,7 @@ def test_states_of_a_key_are_its_own_and_stay() -> None:
         {"n": [1, 2], "s": ["x", None]},
         np.array([[1, "x"], [2, None]], dtype=object),
         [{"n": 1, "s": "x"}, {"n": 2, "s": None}],
+        [{"n": 1, "s": "x", "more": 0.5}, {"n": 2}],
     ],
 )
 def test_lists_take_what_a_frame_can_be_made_of(given: Any) -> None:

@@ -98,6 +98,7 @@ def test_whoever_reads_the_changelog_finds_names_and_types() -> None:
         ("a array<int>", np.array([1.0, np.nan]), [1, None]),
         ("m map<string, int>", [("a", 1)], {"a": 1}),
         ("s struct<a: int, b: int>", {"b": 1}, (None, 1)),
+        ("s struct<a: int, b: int>", {"b": 1, "more": 2}, (None, 1)),
     ],
 )
 def test_what_else_is_taken(schema: str, given: Any, kept: Any) -> None:
@@ -113,6 +114,7 @@ def test_what_else_is_taken(schema: str, given: Any, kept: Any) -> None:
         ("n int", (True,), "is no whole number"),
         ("n byte", (300,), "is 300, more than 8 bits"),
         ("n int", ("1",), "is no whole number"),
+        ("n int, m int", {"n": 1, "mm": 2}, r"state 'seen' takes n, m, but was given a dict with \['mm'\]"),
         ("n int, m int", (1,), r"takes rows of 2 values \(n, m\), got 1"),
         ("n int", (1, 2), "takes rows of 1 values"),
         ("n int not null", (None,), "n of state 'seen' is None, but was declared as not null"),
