@@ -32,9 +32,9 @@ class TableSchemas:
         if claim is None:
             return None
         with self._lock:
-            # Declarations come with an epoch, and values under it come after its claims. Nevertheless what is not
-            # there is looked for anew: whoever empties a store declares afterwards, in the same epoch.
-            if self._known[:2] != (topic_id, claim.epoch) or fingerprint not in self._known[2].get(name, {}):
+            # Declarations come with an epoch, and values under it come after its claims. Where there are none, look
+            # again: whoever empties a store declares afterwards, in the same epoch.
+            if self._known[:2] != (topic_id, claim.epoch) or not self._known[2]:
                 self._known = topic_id, claim.epoch, self._declared(claim)
             own = self._known[2].get(name, {}).get(fingerprint)
         return own or _recorded(partitions, fingerprint)
