@@ -64,14 +64,18 @@ class StateContext:
         self._event_column = event_column
         self._generations = generations or {}
         self._rows: Sequence[Mapping[str, Any]] = ()
+        self._times: Sequence[Any] = ()
+        """Of the rows, when they happened."""
         self._latest_ms: int | None = None
-        lifetimes = (ttl, *(each.lifetime for each in self.variables.values()))
-        self._by_event_time = any(each is not None and each.by_event_time for each in lifetimes)
         self.schemas: dict[bytes, str] = {}
         """Those with which values were written, by fingerprint."""
         self._known_schemas: dict[bytes, str] = {}
         self.is_plain = not self.variables and ttl is None
         """Nothing is declared: values are what they are."""
+
+    @property
+    def has_event_time(self) -> bool:
+        return self._event_column is not None
 
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
@@ -81,8 +85,8 @@ class StateContext:
     @rows.setter
     def rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
         self._rows, self._latest_ms = rows, None
-        if self._by_event_time and rows:
-            self._event_time()  # now, as functions may change their rows
+        if self._event_column is not None:  # now, as functions may change their rows
+            self._times = [row.get(self._event_column) for row in rows]
 
     def lifetime_of(self, name: str) -> Ttl | None:
         variable = self.variables.get(name)
@@ -133,9 +137,8 @@ class StateContext:
         """The latest of the key's rows, and not before the watermark: what late rows write is not over at once."""
         if self._latest_ms is None:
             known = [] if self.watermark_ms is None else [self.watermark_ms]
-            column = self._event_column
-            if self._rows and column is not None:
-                known.append(max(point_ms(row[column], "event time") for row in self._rows))
+            if self._times:
+                known.append(max(point_ms(time, "event time") for time in self._times))
             if not known:
                 raise ConfigurationError(
                     "a ttl by event time needs to know the rows' event time; give event_time= with the column that "
@@ -154,10 +157,9 @@ class StateContext:
         found = read_expiring(data)
         if found is None or found.lives_ms is None:
             return None
-        begins_ms = self._begins_ms(found.by_event_time)
-        return encode_expiring(
-            found.value, begins_ms + found.lives_ms, by_event_time=found.by_event_time, lives_ms=found.lives_ms
-        )
+        # A timer reads by the watermark, which may be long before the rows that wrote the value.
+        expires_ms = max(found.expires_ms, self._begins_ms(found.by_event_time) + found.lives_ms)
+        return encode_expiring(found.value, expires_ms, by_event_time=found.by_event_time, lives_ms=found.lives_ms)
 
     def decode(self, codec: ValueCodec, data: bytes, name: str) -> Any:
         """An encoded value without its time. ``name``: the variable that it is of."""

@@ -115,6 +115,10 @@ class State:
         clock = clock or self._context.timer_clock
         if clock not in ("event", "processing"):
             raise ConfigurationError(f"clock of a timer is {clock!r}; use 'processing' or 'event'")
+        if clock == "event" and not self._context.has_event_time:
+            raise ConfigurationError(
+                "a timer by event time needs to know when rows happened; give event_time= with the column that has it"
+            )
         name_suffix(name)
         self._key_timers().change(name, TimerTime(point_ms(at, "time of a timer"), clock == "event"))
 

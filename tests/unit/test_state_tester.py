@@ -173,3 +173,18 @@ def test_tables_are_used_as_what_they_are() -> None:
     kit = StateTester(lambda *_: TOTALS.get("a"), key="k", global_tables={PRODUCTS: {}})
     with pytest.raises(cs.ConfigurationError, match="totals is not among the service's tables"):
         kit.batch([{"k": "a"}])
+
+
+def test_a_replay_that_changes_what_the_first_run_did_not() -> None:
+    calls: list[str] = []
+
+    def count_calls(key: str, rows: list[dict[str, Any]], state: Any) -> None:
+        calls.append(key)
+        if len(calls) > 1:
+            state.set("n", len(calls))
+
+    kit = StateTester(count_calls, key="key")
+    kit.batch([{"key": "a"}])
+    with pytest.raises(cs.InvalidInputError, match="replaying batch 0 has computed other changes"):
+        kit.replay()
+    assert kit.state() == {}

@@ -607,3 +607,45 @@ def test_a_function_that_is_not_deterministic_is_noticed() -> None:
     given.batch([{"key": "a"}])
     with pytest.raises(InvalidInputError, match="other changes than the first time"):
         given.replay()
+
+
+def test_a_life_by_event_time_begins_with_the_rows_as_they_came() -> None:
+    def spoil(key: str, rows: list[dict[str, Any]], state: Any) -> None:
+        for row in rows:
+            row["at"] = row.pop("at") - timedelta(days=1)
+        state.set("x", 1, ttl=cs.Ttl(10, clock="event"))
+
+    kit = StateTester(spoil, key="key", event_time="at")
+    kit.batch([{"key": "a", "at": datetime(2024, 1, 2, tzinfo=UTC)}])
+    assert kit.get("a", "x") == 1
+
+
+def test_a_read_does_not_shorten_a_life() -> None:
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+
+    def write(key: str, rows: list[dict[str, Any]], state: Any) -> None:
+        if key == "a":
+            state.v = 1
+            state.set_timer(start + timedelta(seconds=1))
+
+    def read(key: str, name: str, at: datetime, state: Any) -> Any:
+        assert state.v == 1
+        return ()
+
+    ttl = cs.Ttl(30, clock="event", refresh="read")
+    kit = StateTester(
+        write, key="key", event_time="at", watermark_delay=60, on_timer=read, state=[cs.Value("v", int, ttl=ttl)]
+    )
+    for key, second in (("a", 60), ("b", 61), ("b", 100)):  # the timer is called when the watermark is at 1 s
+        kit.batch([{"key": key, "at": start + timedelta(seconds=second)}])
+    assert kit.last_batch.timers == 1
+    assert kit.get("a", "v") == 1
+
+
+def test_a_timer_by_event_time_needs_event_time() -> None:
+    def wait(key: str, rows: list[dict[str, Any]], state: Any) -> None:
+        state.set_timer(0, clock="event")
+
+    kit = StateTester(wait, key="key", on_timer=wait)
+    with pytest.raises(cs.ChangelogStateError, match="timer by event time needs .* event_time="):
+        kit.batch([{"key": "a"}])
