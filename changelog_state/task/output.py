@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
-from numbers import Real
 from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 
 from changelog_state.errors import OutputSchemaError
+from changelog_state.task.output_values import Check, check_of
+from changelog_state.task.spec import LATE_COLUMN
 
 __all__ = ["OutputRows"]
-
-_WHOLE = frozenset((int, type(None)))
 
 
 class OutputRows:
@@ -23,6 +21,8 @@ class OutputRows:
         self._schema = schema
         self._fields = list(schema)[:-1]
         self._names = [field.name for field in self._fields]
+        # Late rows are the user's own, as they came.
+        self._checks = [None if field.name == LATE_COLUMN else check_of(field.type) for field in self._fields]
         if not self._names:
             self._pick: Any = lambda row: ()
         elif len(self._names) == 1:
@@ -40,7 +40,10 @@ class OutputRows:
         except (KeyError, TypeError):
             picked = [self._pick_carefully(row) for row in rows]
         columns = list(zip(*picked, strict=True)) if width else []
-        arrays = [self._column(field, values, rows) for field, values in zip(self._fields, columns, strict=True)]
+        arrays = [
+            self._column(field, check, values, rows)
+            for field, check, values in zip(self._fields, self._checks, columns, strict=True)
+        ]
         return pa.record_batch([*arrays, pa.nulls(len(rows), pa.binary())], schema=self._schema)
 
     def ticket(self, ticket: bytes) -> pa.RecordBatch:
@@ -61,13 +64,13 @@ class OutputRows:
             )
         return tuple(row.get(name) for name in self._names)
 
-    def _column(self, field: pa.Field, values: Sequence[Any], rows: Sequence[Any]) -> pa.Array:
+    def _column(self, field: pa.Field, check: Check | None, values: Sequence[Any], rows: Sequence[Any]) -> pa.Array:
         try:
-            return _array(values, field.type)
+            return _array(values, field.type, check)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             for value, row in zip(values, rows, strict=True):
                 try:
-                    _array([value], field.type)
+                    _array([value], field.type, check)
                 except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                     raise OutputSchemaError(
                         f"output field {field.name!r} is {_short(value)} ({type(value).__name__}), but the schema "
@@ -76,13 +79,11 @@ class OutputRows:
             raise
 
 
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """NOTE: pyarrow makes 1 of 1.5 without a word."""
-    if pa.types.is_integer(kind) and not _WHOLE.issuperset(map(type, values)):
-        for value in values:
-            if isinstance(value, (Real, Decimal)) and value % 1:
-                raise ValueError("it is not a whole number")
-    return pa.array(values, kind)
+def _array(values: Sequence[Any], kind: pa.DataType, check: Check | None) -> pa.Array:
+    array = pa.array(values, kind)
+    if check is not None:
+        check(values)
+    return array
 
 
 def _short(value: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -56,3 +58,52 @@ def test_a_row_that_does_not_fit_is_named(row: Any, words: str) -> None:
     with pytest.raises(OutputSchemaError, match=words) as raised:
         OutputRows(SCHEMA).to_arrow([good, row, good])
     assert "fine" not in str(raised.value), "the row that is wrong, not another"
+
+
+LONG = pa.int64()
+PAIR = pa.struct([("a", LONG), ("b", LONG)])
+COUNTS = pa.map_(pa.string(), LONG)
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+def column(kind: pa.DataType, *values: Any) -> list[Any]:
+    schema = pa.schema([("x", kind), ("ticket", pa.binary())])
+    found: list[Any] = OutputRows(schema).to_arrow([{"x": value} for value in values]).column(0).to_pylist()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "words"),
+    [
+        (pa.list_(LONG), [1, 1.5], "1.5 is not a whole number"),
+        (pa.list_(pa.int32()), [Decimal("1.5")], "'1.5'. is not a whole number"),
+        (pa.list_(pa.list_(LONG)), [[1], None, [1.5]], "1.5 is not"),
+        (PAIR, {"a": 1.5}, "1.5 is not"),
+        (PAIR, Pair(1, 1.5), "1.5 is not"),
+        (PAIR, {"a": 1, "zz": 3}, r"fields \['zz'\] are not in struct \['a', 'b'\]"),
+        (pa.list_(PAIR), [{"a": 1}, {"c": 1}], r"fields \['c'\]"),
+        (COUNTS, {"a": 1.5}, "1.5 is not"),
+        (COUNTS, [("a", 1.5)], "1.5 is not"),
+        (pa.map_(LONG, pa.string()), {1.5: "a"}, "1.5 is not"),
+        (pa.timestamp("us", "UTC"), 1.5, "a float is not a time; give a datetime"),
+        (pa.date32(), Decimal(1), "a Decimal is not a time"),
+        (pa.struct([("at", pa.list_(pa.timestamp("us")))]), {"at": [1.0]}, "a float is not a time"),
+    ],
+)
+def test_what_is_nested_has_to_fit_too(kind: pa.DataType, value: Any, words: str) -> None:
+    with pytest.raises(OutputSchemaError, match=f"'x' is .*{words}"):
+        column(kind, None, value)
+
+
+def test_nested_values_that_fit() -> None:
+    assert column(pa.list_(LONG), [1, 2.0], (Decimal(3), None), None, []) == [[1, 2], [3, None], None, []]
+    assert column(PAIR, {"b": 1}, {}, None) == [{"a": None, "b": 1}, {"a": None, "b": None}, None]
+    assert column(PAIR, Pair(1, 2)) == [{"a": 1, "b": 2}]
+    assert column(PAIR, [("a", 5)]) == [{"a": 5, "b": None}]
+    assert column(COUNTS, {"a": 1}, [("b", None)], None) == [[("a", 1)], [("b", None)], None]
+    at = datetime(2024, 5, 1)
+    assert column(pa.timestamp("us"), at, None) == [at, None]
