@@ -113,7 +113,7 @@ class ChangelogWriter:
             fault_point(f"{purpose}.before_kafka_commit")
             self._producer.commit_transaction(patience_seconds)
         except KafkaException as error:
-            raise self._failed(error, patience_seconds, beside) from error
+            raise self._failed(error, patience_seconds, reports, beside) from error
         except RecordTooLargeError as error:
             self._abort(patience_seconds)
             raise self._too_large(error) from error
@@ -123,7 +123,7 @@ class ChangelogWriter:
             if not isinstance(error.__cause__, KafkaException):
                 self._abort(patience_seconds)
                 raise
-            raise self._failed(error.__cause__, patience_seconds, beside) from error
+            raise self._failed(error.__cause__, patience_seconds, reports, beside) from error
         except BaseException:
             self._abort(patience_seconds)
             raise
@@ -165,14 +165,15 @@ class ChangelogWriter:
             )
 
     def _failed(
-        self, error: KafkaException, patience_seconds: float, beside: OutputWriter | None
+        self, error: KafkaException, patience_seconds: float, reports: _DeliveryReports, beside: OutputWriter | None
     ) -> ChangelogStateError:
         """Leave no transaction open if that can be helped, and say what happened."""
         cause = error.args[0]
         if not cause.fatal():
             self._abort(patience_seconds)
         self._checked_topics.clear()
-        refused = None if beside is None or cause.fatal() else beside.refused(cause)
+        is_own = reports.error is not None and reports.error.code() not in PURGED
+        refused = None if beside is None or is_own or cause.fatal() else beside.refused(cause)
         if refused is not None:
             return refused
         if cause.code() in TOO_LARGE:
