@@ -52,13 +52,14 @@ class AggregateCall(Call):
         query_id: str | None,
         output_topic: str | KafkaOutput | None,
     ) -> AggregateCall:
-        from changelog_state.aggregation.frame import input_types
+        from changelog_state.aggregation.frame import check_order, input_types
 
         check_aggregates({name: each for name, each in over.aggregates.items() if name not in over.hidden})
         if over.lateness.function is not None:
             raise ConfigurationError(
                 "late= is a function, and aggregates call none; use 'accept', 'drop' or 'side_output'"
             )
+        check_order(order_by)
         types = input_types(over.df, over.aggregates)
         plan = plan_of(over.aggregates, types, over.hidden)
         key_columns = (over.key,) if isinstance(over.key, str) else tuple(over.key)

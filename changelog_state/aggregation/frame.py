@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
@@ -13,13 +14,15 @@ from changelog_state.aggregation.closing import Closing
 from changelog_state.aggregation.columns import FIRST, LAST_WINDOW, LATE, ROWS, TIMED, partial_name
 from changelog_state.aggregation.functions.base import Aggregate, Input
 from changelog_state.aggregation.over import Sessions
-from changelog_state.arrangement import Arranged, column_named, row_order
+from changelog_state.arrangement import Arranged, OrderBy, column_named, row_order
 from changelog_state.errors import ConfigurationError
 from changelog_state.task.spec import PARTITION_COLUMN
 
-__all__ = ["aggregated", "input_types"]
+__all__ = ["aggregated", "check_order", "input_types"]
 
 _NULL, _TIME, _LATE, _STRETCH, _ONCE = "null", "time", "late", "stretch", "once"
+_SORT_ORDER = re.compile(r" (ASC|DESC) NULLS (FIRST|LAST)'>$")
+"""What Spark calls columns that tell how to sort, and have no value."""
 
 
 def input_types(df: DataFrame, aggregates: Mapping[str, Aggregate]) -> dict[str, list[DataType]]:
@@ -41,6 +44,17 @@ def input_types(df: DataFrame, aggregates: Mapping[str, Aggregate]) -> dict[str,
     for (name, _), field in zip(given, selected.fields, strict=True):
         found[name].append(field.dataType)
     return found
+
+
+def check_order(order_by: OrderBy) -> None:
+    """Rows are aggregated together with their places, which therefore have to be values."""
+    given = [order_by] if order_by is None or isinstance(order_by, (str, Column)) else order_by
+    for each in given:
+        if isinstance(each, Column) and _SORT_ORDER.search(str(each)):
+            raise ConfigurationError(
+                f"order_by has the sort order {each}, but aggregate() takes values and orders ascending; give the "
+                "column itself, or for a descending order of numbers -F.col('o')"
+            )
 
 
 def aggregated(call: AggregateCall, partitions: int) -> Arranged:

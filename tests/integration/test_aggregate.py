@@ -226,6 +226,8 @@ def test_what_is_refused_before_anything_happens(spark: Any, make_service: Any) 
         ({"aggs": {"k": cs.count()}}, "called .'k'. like columns of the key"),
         ({"aggs": {"n": 1}}, r"use cs.count\(\)"),
         ({"aggs": {"n": cs.count()}, "name": "mine"}, "which state= declares"),
+        ({"aggs": {"n": cs.count()}, "order_by": ["k", F.col("x").desc()]}, r"orders ascending; .*-F.col\('o'\)"),
+        ({"aggs": {"n": cs.count()}, "order_by": F.asc_nulls_last("x")}, "give the column itself"),
     ):
         with pytest.raises(cs.ConfigurationError, match=match):
             service.aggregate(df, 0, key="k", **refused)
