@@ -107,10 +107,18 @@ class TaskAggregation:
 
     def results(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
         """One column per aggregate, in Spark's types."""
-        return [
-            function.finish(column).cast(kind)
-            for function, column, kind in zip(self._functions, columns, self._output_types, strict=True)
-        ]
+        found = []
+        for name, function, column, kind in zip(
+            self._names, self._functions, columns, self._output_types, strict=True
+        ):
+            try:
+                found.append(function.finish(column).cast(kind))
+            except pa.ArrowInvalid as error:  # integers of all widths are kept alike
+                raise ConfigurationError(
+                    f"{function.kind} {name!r} is now of type {function.output.simpleString()}, which cannot hold "
+                    f"what is kept: {error}; nothing of this batch was committed. Cast the column to long"
+                ) from error
+        return found
 
     def partials_before(self, number: int) -> int:
         """How many partials there are before those of this aggregate."""

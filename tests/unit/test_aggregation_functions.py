@@ -107,6 +107,22 @@ def test_a_wider_column_goes_on_with_the_same_state() -> None:
     assert narrow.plan.codec.single.fingerprint == wide.plan.codec.single.fingerprint
 
 
+@pytest.mark.parametrize(
+    ("aggregate", "large", "small"),
+    [
+        (extremes.max("x"), [3_000_000_000], [5]),
+        (picking.first("x", ignore_nulls=True), [3_000_000_000], [5]),
+        (collecting.top("x", 3), [[3_000_000_000]], [[5]]),
+    ],
+)
+def test_a_narrower_column_must_hold_what_is_kept(aggregate: Aggregate, large: list[Any], small: list[Any]) -> None:
+    wide, narrow = call(aggregate, LONG), call(aggregate, spark.IntegerType())
+    merged_rows(wide, ["k"], [pa.array(large)])
+    narrow.stored |= wide.stored
+    with pytest.raises(ConfigurationError, match=f"{aggregate.kind} 'x' .* 3000000000 .*Cast the column to long"):
+        merged_rows(narrow, ["k"], [pa.array(small)])
+
+
 def test_first_and_last_take_nulls_for_values_unless_told_otherwise() -> None:
     assert results(picking.first("x"), STRING, [[None], ["a"]]) == [None, None]
     assert results(picking.last("x"), STRING, [["a"], [None]]) == ["a", None]
