@@ -9,6 +9,7 @@ from changelog_state.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
 
 __all__ = ["input_columns", "union_inputs"]
 
@@ -67,14 +68,14 @@ def input_columns(df: DataFrame, tag: str, names: Sequence[str]) -> list[list[st
     return [[each for each in others if each in known.get(name, others) or each not in of_some] for name in names]
 
 
-def _merged_types(frames: Mapping[str, DataFrame], tag: str) -> dict[str, str]:
+def _merged_types(frames: Mapping[str, DataFrame], tag: str) -> dict[str, DataType]:
     """The type of each column, in the order in which they are met."""
-    types: dict[str, tuple[str, str]] = {}
+    types: dict[str, tuple[DataType, str, str]] = {}
     spelled: dict[str, tuple[str, str]] = {tag.lower(): (tag, "")}
     for name, frame in frames.items():
         if len(set(frame.columns)) < len(frame.columns):
             raise ConfigurationError(f"input {name!r} has several columns of one name: {frame.columns}; rename them")
-        for column, kind in frame.dtypes:
+        for (column, kind), field in zip(frame.dtypes, frame.schema, strict=True):
             other, whose = spelled.setdefault(column.lower(), (column, name))
             if not whose:
                 raise ConfigurationError(
@@ -86,13 +87,13 @@ def _merged_types(frames: Mapping[str, DataFrame], tag: str) -> dict[str, str]:
                     f"column {column!r} of input {name!r} is called {other!r} in {whose!r}; give both the same name, "
                     "or different ones"
                 )
-            known, first = types.setdefault(column, (kind, name))
+            _, known, first = types.setdefault(column, (field.dataType, kind, name))
             if known != kind:
                 raise ConfigurationError(
                     f"column {column!r} is of type {known} in input {first!r}, but of type {kind} in {name!r}; cast "
                     "one of them, or rename it"
                 )
-    return {column: kind for column, (kind, _) in types.items()}
+    return {column: kind for column, (kind, _, _) in types.items()}
 
 
 def _quoted(name: str) -> str:

@@ -95,6 +95,11 @@ def test_columns_of_a_union_are_those_of_all(spark: Any) -> None:
         ("other", "y", 3, None, ["z"]),
     ]
     assert input_columns(union, "source", ["other", "first in"]) == [["k", "a.b", "from"], ["k", "a.b", "only_a"]]
+    odd = spark.createDataFrame(
+        [("x", {"two words": 1})], "k string, odd struct<`two words`: int, `a-b`: array<string>>"
+    )
+    nothing = cs.union_inputs(a=odd, b=a).where("input = 'b'").select("odd")
+    assert nothing.schema["odd"].dataType == odd.schema["odd"].dataType
     plain = spark.createDataFrame([("a", "k", 1)], "input string, k string, n int")
     assert input_columns(plain, "input", ["a", "b"]) == [["k", "n"], ["k", "n"]]
 
