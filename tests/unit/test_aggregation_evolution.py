@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
@@ -121,6 +122,28 @@ def test_a_shorter_list_keeps_what_fits() -> None:
     merged_rows(first, ["k"], [pa.array([[9, 8, 7]])])
     second = call({"v": (collecting.top("x", 2), LONG)}, first)
     assert merged_rows(second, ["k"], [pa.array([[1]])]) == {"k": {"v": [9, 8]}}
+
+
+@pytest.mark.parametrize(
+    ("make", "kept"),
+    [
+        (lambda k: collecting.collect("x", k), [3, 4]),
+        (lambda k: collecting.collect("x", k, keep="oldest"), [1, 2]),
+        (lambda k: collecting.top("x", k), [4, 3]),
+        (lambda k: collecting.collect("x", k, by="y"), [3, 4]),
+    ],
+)
+def test_a_shorter_list_is_shown_without_new_rows(make: Callable[[int], Aggregate], kept: list[int]) -> None:
+    """As when a window closes. A list that is short enough is beside it, and one of a key without any values."""
+    kinds = (LONG,) * len(make(4).inputs)
+    first, second = call({"v": (make(4), *kinds)}), call({"v": (make(2), *kinds)})
+    lists: list[Any] = [[], [7], [1, 2, 3, 4]]
+    if len(kinds) == 2:
+        lists = [[{"by": each, "value": each} for each in its] for its in lists]
+    merged_rows(first, ["a", "b", "c"], [pa.array(lists, *kinds_of(first))])
+    states = second.task.decoded(pa.array([*first.stored.values(), None], pa.binary()))
+    [found] = second.task.results(states.columns)
+    assert found.to_pylist() == [[], [7], kept, []]
 
 
 def test_state_of_something_else_is_an_error() -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import types as spark
 from changelog_state.aggregation.avro.pieces import Mask
 from changelog_state.aggregation.avro.types import Array, AvroType, Field, Record
 from changelog_state.aggregation.functions.base import Aggregate, Function, Input, arrived
-from changelog_state.aggregation.functions.lists import joined_lists, like_lists
+from changelog_state.aggregation.functions.lists import joined_lists, like_lists, shortened_lists
 from changelog_state.aggregation.values import Value
 from changelog_state.errors import ConfigurationError
 
@@ -98,6 +98,7 @@ class ArrivedList(Function):
         return joined_lists(old, partials[0], self.k, sort=None, newest=self.newest)
 
     def finish(self, state: pa.Array) -> pa.Array:
+        state = shortened_lists(state, self.k, newest=self.newest)
         return like_lists(state, state.flatten())
 
 
@@ -145,6 +146,7 @@ class SortedList(Function):
         return joined_lists(old, partials[0], self.k, sort=sort, newest=self.newest)
 
     def finish(self, state: pa.Array) -> pa.Array:
+        state = shortened_lists(state, self.k, newest=self.newest)
         if self.by is None:
             return like_lists(state, state.flatten())
         _, values = state.flatten().flatten()

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from changelog_state.aggregation.functions.order import order_keys
 
-__all__ = ["joined_lists", "like_lists"]
+__all__ = ["joined_lists", "like_lists", "shortened_lists"]
 
 
 def joined_lists(old: pa.Array, new: pa.Array, keep: int, *, sort: str | None, newest: bool) -> pa.Array:
@@ -24,17 +24,35 @@ def joined_lists(old: pa.Array, new: pa.Array, keep: int, *, sort: str | None, n
     order = _order(rows, items, sort)
     rows = rows[order]
     lengths = np.bincount(rows, minlength=count)
-    ends = np.cumsum(lengths)
-    if newest:
-        kept = np.arange(len(rows)) >= (ends - keep)[rows]
-    else:
-        kept = np.arange(len(rows)) < (ends - lengths + keep)[rows]
+    kept = _kept(rows, lengths, keep, newest=newest)
     return _lists(items.take(pa.array(order[kept])), np.minimum(lengths, keep))
+
+
+def shortened_lists(lists: pa.Array, keep: int, *, newest: bool) -> pa.Array:
+    """The same for lists to which nothing is added: they may have been longer when they were stored."""
+    lengths = _lengths(lists)
+    if not (lengths > keep).any():
+        return lists
+    kept = _kept(np.repeat(np.arange(len(lists)), lengths), lengths, keep, newest=newest)
+    return _lists(lists.flatten().filter(pa.array(kept)), np.minimum(lengths, keep))
 
 
 def like_lists(lists: pa.Array, items: pa.Array) -> pa.Array:
     """Other items in place of those of the lists."""
     return _lists(items, _lengths(lists))
+
+
+def _kept(
+    rows: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], keep: int, *, newest: bool
+) -> npt.NDArray[np.bool_]:
+    """Of all items, list by list, with the row of each: those that are kept."""
+    ends = np.cumsum(lengths)
+    kept: npt.NDArray[np.bool_]
+    if newest:
+        kept = np.arange(len(rows)) >= (ends - keep)[rows]
+    else:
+        kept = np.arange(len(rows)) < (ends - lengths + keep)[rows]
+    return kept
 
 
 def _lists(items: pa.Array, lengths: npt.NDArray[np.int64]) -> pa.Array:
