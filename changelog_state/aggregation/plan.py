@@ -72,9 +72,10 @@ def plan_of(
     functions = {}
     for name, aggregate in aggregates.items():
         path = f"{NAMESPACE}.{name}"
+        kinds = () if aggregate.takes_anything else types[name]
         values = [
             value_of(kind, f"{path}.{role}", f"{role} of aggregate {name!r}")
-            for role, kind in zip(("value", "by"), types[name], strict=False)
+            for role, kind in zip(("value", "by"), kinds, strict=False)
         ]
         functions[name] = aggregate.bind(values, path)
     return Plan(functions, hidden)

@@ -30,6 +30,7 @@ def aggs() -> dict[str, cs.Aggregate]:
     return {
         "n": cs.count(),
         "amounts": cs.count("amount"),
+        "arrays": cs.count(F.when(F.col("ok"), F.array("quantity"))),
         "spend": cs.sum("amount"),
         "items": cs.sum("quantity"),
         "paid": cs.sum(F.col("price") * 2),
@@ -56,6 +57,7 @@ def wanted() -> dict[str, Any]:
     return {
         "n": F.count(F.lit(1)),
         "amounts": F.count("amount"),
+        "arrays": F.count_if("ok"),
         "spend": F.sum("amount"),
         "items": F.sum("quantity"),
         "paid": F.sum(F.col("price") * 2).cast("decimal(38,2)"),

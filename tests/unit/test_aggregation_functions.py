@@ -149,6 +149,19 @@ def test_types_that_do_not_fit(aggregate: Aggregate, kinds: list[spark.DataType]
         plan_of({"x": aggregate}, {"x": kinds})
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        spark.ArrayType(LONG),
+        spark.MapType(STRING, LONG),
+        spark.StructType([spark.StructField("not a name", LONG)]),
+        spark.StringType("UTF8_LCASE"),
+    ],
+)
+def test_values_of_any_type_are_counted(kind: spark.DataType) -> None:
+    assert results(counting.count("x"), kind, [[0], [2]]) == [0, 2]
+
+
 @pytest.mark.parametrize("k", [0, -1, True, 2.0, "3"])
 def test_a_list_has_a_length(k: Any) -> None:
     for make in (collecting.collect, collecting.top):

@@ -92,6 +92,8 @@ class Aggregate:
     inputs: tuple[Input, ...]
     bind: Callable[[Sequence[Value], str], Function] = field(repr=False)
     """Its function for inputs of these types, and for this aggregate's name."""
+    takes_anything: bool = False
+    """Nothing is kept of its inputs, so their types do not matter, and ``bind`` is not given them."""
 
 
 def arrived(order: Sequence[Column], value: Column) -> Column:

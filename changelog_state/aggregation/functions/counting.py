@@ -23,7 +23,8 @@ __all__ = ["Count", "count"]
 
 def count(column: Input | None = None) -> Aggregate:
     """The number of rows; with a column, of those in which it is not null."""
-    return Aggregate("count", () if column is None else (column,), lambda values, name: Count())
+    inputs = () if column is None else (column,)
+    return Aggregate("count", inputs, lambda values, name: Count(), takes_anything=True)
 
 
 @dataclass(frozen=True)
