@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from changelog_state.codec.entries import name_suffix
@@ -15,7 +15,7 @@ from changelog_state.state.timers import KeyTimers
 from changelog_state.state.variables import List, Map, Variable
 from changelog_state.task.partition_task import PartitionTask
 
-__all__ = ["Prefetched", "failed", "prefetch", "prefetched_variables", "stage_state", "stage_timers"]
+__all__ = ["Prefetched", "failed", "prefetch", "prefetched_variables", "rows_of", "stage_state", "stage_timers"]
 
 Prefetched: TypeAlias = tuple[str, list[tuple[bytes, bytes]], bool]
 """Name, entries, and whether these are all."""
@@ -84,13 +84,19 @@ def stage_timers(task: PartitionTask, encoded_key: bytes, timers: KeyTimers) -> 
         task.stage.add_later(record_key, None if change is None else encode_timer(change))
 
 
+def rows_of(result: Any) -> Iterator[Any]:
+    """What a function has returned, if that is rows. What is wrong within a generator shows later, and is its own."""
+    try:
+        return iter(result)
+    except TypeError:
+        raise FunctionError(f"the function returned {result!r:.200}, which is not rows; yield dicts") from None
+
+
 def failed(task: PartitionTask, key: Any, error: Exception) -> ChangelogStateError:
     """What is raised when the function of a key has raised this."""
     where = f"for key {key!r} in batch {task.spec.batch}"
     if isinstance(error, ChangelogStateError):
         return type(error)(f"{error} ({where})")
-    if isinstance(error, TypeError) and "is not iterable" in str(error):
-        return FunctionError(f"the function returned something that is not rows, {where}: {error}; yield dicts")
     return FunctionError(
         f"the function raised {type(error).__name__} {where}: {error}; nothing of this batch was committed"
     )

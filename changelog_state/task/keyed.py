@@ -16,7 +16,7 @@ from changelog_state.durations import point_ms, to_datetime
 from changelog_state.state.handle import State, state_class
 from changelog_state.task.due import DueWork
 from changelog_state.task.grouping import Row, grouped
-from changelog_state.task.key_state import failed, prefetch, prefetched_variables, stage_state, stage_timers
+from changelog_state.task.key_state import failed, prefetch, prefetched_variables, rows_of, stage_state, stage_timers
 from changelog_state.task.partition_task import PartitionTask
 from changelog_state.task.rewriting import Rewriting
 
@@ -127,7 +127,7 @@ class _Run:
                 if only_rows:
                     result = function(key, key_rows, state)
                     if result is not None:
-                        produced.extend(result)
+                        produced.extend(rows_of(result))
                 else:
                     for name, entries, complete in collections.get(number, ()):
                         state._prefetched(name, entries, complete)
@@ -160,7 +160,7 @@ class _Run:
             rows, late = self._split_late(rows)
         for function, its_rows in ((self._program.function, rows), (self._program.on_late, late)):
             if its_rows and function is not None:
-                produced.extend(function(key, its_rows, state) or ())
+                produced.extend(rows_of(function(key, its_rows, state) or ()))
 
     def _split_late(self, rows: list[Row]) -> tuple[list[Row], list[Row]]:
         spec = self._task.spec
@@ -181,7 +181,7 @@ class _Run:
             may_call = partial(self._task.may_call, due=self._due_work())
             for name, time in timers.due(stored, spec.batch_time_ms, spec.watermark_ms, may_call):
                 self._task.counts.timers += 1
-                produced.extend(on_timer(key, name, to_datetime(time.at_ms), state) or ())
+                produced.extend(rows_of(on_timer(key, name, to_datetime(time.at_ms), state) or ()))
         stage_timers(self._task, encoded_key, timers)
 
     def _rewritten(self, encoded_key: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:

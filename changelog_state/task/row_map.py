@@ -11,6 +11,7 @@ from changelog_state.errors import FunctionError
 from changelog_state.state.codecs import ANY
 from changelog_state.state.handle import State
 from changelog_state.task.grouping import Row
+from changelog_state.task.key_state import rows_of
 from changelog_state.task.keyed import KeyedProgram
 
 __all__ = ["STATE", "RowMap", "row_map_program"]
@@ -53,7 +54,7 @@ class RowMap:
                 state.set(STATE, new)
                 current = state.get(STATE)
             if output is not None:
-                yield from (output,) if isinstance(output, Mapping) else output
+                yield from (output,) if isinstance(output, Mapping) else rows_of(output)
         if unsaved is not None:
             state.set(STATE, unsaved)
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from changelog_state.errors import FunctionError
 from changelog_state.task.grouping import Row
+from changelog_state.task.key_state import rows_of
 from changelog_state.task.partition_task import PartitionTask
 from changelog_state.task.spec import LATE_COLUMN
 from changelog_state.task.window_state import WindowState
@@ -51,7 +52,7 @@ class WindowCalls:
     def update(self, key: Any, window: Window, rows: list[Row], at: WindowState) -> Iterator[Mapping[str, Any]]:
         functions = self._functions
         self._task.context.rows = rows
-        produced = functions.function(key, window, rows, at.state) or ()
+        produced = rows_of(functions.function(key, window, rows, at.state) or ())
         if functions.emits_updates:
             yield from produced
             return
@@ -82,7 +83,7 @@ class WindowCalls:
             yield from ({LATE_COLUMN: {**row, "window": bounds}} for row in rows)
         elif functions.on_late is not None and at is not None:
             self._task.context.rows = rows
-            yield from functions.on_late(key, window, rows, at.state) or ()
+            yield from rows_of(functions.on_late(key, window, rows, at.state) or ())
 
     def count_late(self, rows: int) -> None:
         self._task.counts.late_rows += rows
@@ -91,5 +92,5 @@ class WindowCalls:
         self._task.context.rows = ()
         if self._functions.on_close is not None:
             self._task.counts.timers += 1
-            yield from self._functions.on_close(key, window, at.state) or ()
+            yield from rows_of(self._functions.on_close(key, window, at.state) or ())
         at.forget()

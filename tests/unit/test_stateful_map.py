@@ -131,7 +131,7 @@ def test_a_function_returns_two_things(answer: Any) -> None:
 
 
 def test_an_output_that_is_no_rows() -> None:
-    with pytest.raises(FunctionError, match="not rows, for key 'a'"):
+    with pytest.raises(FunctionError, match="returned 5, which is not rows; yield dicts .for key 'a'"):
         kit_of(lambda key, value, state: (5, 5)).batch([{"k": "a"}])
 
 

@@ -614,8 +614,10 @@ def test_errors_name_key_and_batch() -> None:
 
     with pytest.raises(FunctionError, match="raised ValueError for key 'a' in batch 0: no"):
         kit_of(cs.Tumbling(10), func=fail).batch(at((0, 1)))
-    with pytest.raises(FunctionError, match="not rows, for key 'a'"):
+    with pytest.raises(FunctionError, match="returned 5, which is not rows; yield dicts .for key 'a'"):
         kit_of(cs.Tumbling(10), func=lambda *_: 5).batch(at((0, 1)))
+    with pytest.raises(FunctionError, match="raised TypeError for key 'a'.*is not iterable"):
+        kit_of(cs.Tumbling(10), func=lambda *_: list(None)).batch(at((0, 1)))  # type: ignore[call-overload]
 
 
 def test_kinds_are_values() -> None:
