@@ -47,6 +47,25 @@ def test_keys(form: str, key: tuple[str, ...], keys: list[bytes]) -> None:
     assert [record[0] for record in records(ROWS, key=key, format=form)] == keys
 
 
+def test_a_window_in_the_key() -> None:
+    at = pa.timestamp("us", "UTC")
+    window = pa.array([{"start": 0, "end": 3_600_000_000}], pa.struct([("start", at), ("end", at)]))
+    rows = pa.record_batch({"sensor": ["roof"], "window": window})
+    [(key, _, _)] = records(rows, key=("sensor", "window"))
+    assert json.loads(key or b"") == {
+        "sensor": "roof",
+        "window": {"start": "1970-01-01T00:00:00.000000Z", "end": "1970-01-01T01:00:00.000000Z"},
+    }
+
+
+def test_the_fingerprint_knows_no_logical_types() -> None:
+    def fingerprint(kind: pa.DataType) -> bytes:
+        return avro_rows(pa.schema([("x", kind)]), "rows").single.fingerprint
+
+    assert fingerprint(pa.decimal128(10, 2)) == fingerprint(pa.decimal128(10, 4))
+    assert fingerprint(pa.timestamp("us", "UTC")) == fingerprint(pa.int64())
+
+
 def test_json() -> None:
     found = records(ROWS)
     assert [json.loads(value or b"") for _, value, _ in found] == [
