@@ -44,9 +44,12 @@ def _check_whole(values: Sequence[Any]) -> None:
 
 
 def _check_times(values: Sequence[Any]) -> None:
-    wrong = next(filter(_may_be_broken, set(map(type, values))), None)
+    kinds = set(map(type, values))
+    wrong = next(filter(_may_be_broken, kinds), None)
     if wrong is not None:
         raise ValueError(f"a {wrong.__name__} is not a time; give a datetime, date or timedelta")
+    if any(kind.__name__ == "NaTType" for kind in kinds):  # pandas' word for None, to pyarrow a day of the year 1
+        raise ValueError("NaT is not a time; give None")
 
 
 def _may_be_broken(kind: type) -> bool:

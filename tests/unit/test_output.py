@@ -6,6 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -91,6 +92,7 @@ def column(kind: pa.DataType, *values: Any) -> list[Any]:
         (pa.map_(LONG, pa.string()), {1.5: "a"}, "1.5 is not"),
         (pa.timestamp("us", "UTC"), 1.5, "a float is not a time; give a datetime"),
         (pa.date32(), Decimal(1), "a Decimal is not a time"),
+        (pa.date32(), pd.NaT, "NaT is not a time; give None"),
         (pa.struct([("at", pa.list_(pa.timestamp("us")))]), {"at": [1.0]}, "a float is not a time"),
     ],
 )
