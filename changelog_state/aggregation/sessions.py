@@ -205,17 +205,8 @@ class _Run(AggregateRun):
                 parts.append(_Stretch(*bounds, sessions=[place]))
         firsts, lasts = (batch.column(partial_name(number)) for number in self._bound_partials)
         parts += [_Stretch(firsts[row].as_py(), lasts[row].as_py(), rows=[row]) for row in rows]
-        parts.sort(key=lambda part: part.first_ms)
-        found: list[_Stretch] = []
-        for part in parts:
-            if found and part.first_ms - found[-1].last_ms < self._kind.gap_ms:
-                found[-1].last_ms = max(found[-1].last_ms, part.last_ms)
-                found[-1].sessions += part.sessions
-                found[-1].rows += part.rows
-            else:
-                found.append(part)
         taken, accepted = stored.taken[key], []
-        for stretch in found:
+        for stretch in _together(parts, self._kind.gap_ms):
             if stretch.sessions:
                 stretch.encoded = stored.encoded[stretch.sessions[0]]
             elif self._is_over(stretch.first_ms, stretch.last_ms):
@@ -308,6 +299,19 @@ class _Run(AggregateRun):
         results = self._aggregation.results(columns)
         shown = [each for number, each in enumerate(results) if number not in (self._first, self._last)]
         return self._output([*key_columns, window], shown)
+
+
+def _together(parts: list[_Stretch], gap_ms: int) -> list[_Stretch]:
+    """What is less than a gap apart as one, in order of time."""
+    found: list[_Stretch] = []
+    for part in sorted(parts, key=lambda part: part.first_ms):
+        if found and part.first_ms - found[-1].last_ms < gap_ms:
+            found[-1].last_ms = max(found[-1].last_ms, part.last_ms)
+            found[-1].sessions += part.sessions
+            found[-1].rows += part.rows
+        else:
+            found.append(part)
+    return found
 
 
 def _free(key: bytes, first_ms: int, taken: set[bytes]) -> bytes:
