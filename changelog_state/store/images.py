@@ -6,7 +6,7 @@ goes on where a killed process stopped. So the chunk that holds a key is found b
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -46,6 +46,8 @@ class BatchImages:
         prefix = image_prefix(begin)
         self._first_keys = [key[len(prefix) :] for key in store.scan_keys(prefix, next_prefix(prefix))]
         self._loaded: tuple[int, dict[bytes, bytes | None]] = (-1, {})
+        self._keys: list[bytes] = []
+        """Of the chunk that is loaded."""
 
     def last_key(self) -> bytes:
         """Keys up to this one have their image; empty if there is none."""
@@ -72,14 +74,16 @@ class BatchImages:
         for number in range(max(0, bisect_right(self._first_keys, start) - 1), len(self._first_keys)):
             if end is not None and self._first_keys[number] >= end:
                 return
-            for key, value in list(self._chunk(number).items()):
-                if start <= key and (end is None or key < end):
-                    yield key, value
+            images, keys = self._chunk(number), self._keys
+            stop = len(keys) if end is None else bisect_left(keys, end)
+            for key in keys[bisect_left(keys, start) : stop]:
+                yield key, images[key]
 
     def _chunk(self, number: int) -> dict[bytes, bytes | None]:
         if self._loaded[0] != number:
             data = self._store.get(image_key(self._begin, self._first_keys[number]))
             assert data is not None, "images stay until the next batch is written, under the same lock"
             columns = pa.ipc.read_record_batch(pa.py_buffer(data), _SCHEMA).columns
-            self._loaded = number, dict(zip(*(column.to_pylist() for column in columns), strict=True))
+            self._keys, previous = (column.to_pylist() for column in columns)
+            self._loaded = number, dict(zip(self._keys, previous, strict=True))
         return self._loaded[1]
