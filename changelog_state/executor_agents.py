@@ -76,7 +76,9 @@ def start_on_executors(spark: SparkSession, config: StoreConfig, state_dir: str 
         _raise_failures(answers)
     else:
         _refuse_incomplete(spark, answers)
-    agents = list({answer["agent"]["id"]: answer["agent"] for answer in answers.values()}.values())
+    # Not in the order in which the executors have come up: that is another one each time.
+    in_order = sorted(answers.items(), key=lambda each: (each[0].host, each[0].id))
+    agents = list({answer["agent"]["id"]: answer["agent"] for _, answer in in_order}.values())
     _refuse_unreachable(agents)
     logger.info("%d executors, %d agents: %s", len(answers), len(agents), ", ".join(a["address"] for a in agents))
     return agents

@@ -59,7 +59,13 @@ def test_a_function_that_raises(service: Any, spark: Any) -> None:
 
 
 def test_a_function_that_returns_something_else(service: Any, spark: Any) -> None:
-    refused(service, spark, cs.FunctionError, "which is not rows; yield dicts .*key '[abc]' in batch 1", lambda key, rows, state: 5)
+    refused(
+        service,
+        spark,
+        cs.FunctionError,
+        "which is not rows; yield dicts .*key '[abc]' in batch 1",
+        lambda key, rows, state: 5,
+    )
 
 
 def test_a_missing_key_column(service: Any, spark: Any) -> None:
