@@ -63,7 +63,7 @@ class _Run(AggregateRun):
     def accepted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Without what is late, if that is to be left out. Late rows were counted by rows of ours, too."""
         counts, spec = self._task.counts, self._task.spec
-        self._counted(batch)
+        self.counted(batch)
         if spec.event_time is None:
             return batch
         if spec.watermark_ms is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -27,6 +27,7 @@ from changelog_state.codec.timers import TimerTime, encode_timer
 from changelog_state.store.base import next_prefix
 from changelog_state.task.due import DueWork
 from changelog_state.task.partition_task import PartitionTask
+from changelog_state.task.stretches import Stretch, together
 from changelog_state.task.window_state import START_BYTES, encode_start, split_start
 from changelog_state.windows import Session
 
@@ -107,13 +108,9 @@ class _Stored(NamedTuple):
 
 
 @dataclass
-class _Stretch:
-    """What is less than a gap apart: stored sessions, and rows of the batch."""
+class _Stretch(Stretch[int, int]):
+    """By places among what is stored, and among the rows of the batch."""
 
-    first_ms: int
-    last_ms: int
-    sessions: list[int] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
     encoded: bytes = b""
     """The session that it becomes."""
 
@@ -126,9 +123,6 @@ class _Run(AggregateRun):
         self._timer = program.name
         fields = list(program.plan.functions)
         self._first, self._last = fields.index(FIRST), fields.index(LAST)
-
-    def counted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return self._counted(batch)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         task = self._task
@@ -206,7 +200,7 @@ class _Run(AggregateRun):
         firsts, lasts = (batch.column(partial_name(number)) for number in self._bound_partials)
         parts += [_Stretch(firsts[row].as_py(), lasts[row].as_py(), rows=[row]) for row in rows]
         taken, accepted = stored.taken[key], []
-        for stretch in _together(parts, self._kind.gap_ms):
+        for stretch in together(parts, self._kind.gap_ms):
             if stretch.sessions:
                 stretch.encoded = stored.encoded[stretch.sessions[0]]
             elif self._is_over(stretch.first_ms, stretch.last_ms):
@@ -299,19 +293,6 @@ class _Run(AggregateRun):
         results = self._aggregation.results(columns)
         shown = [each for number, each in enumerate(results) if number not in (self._first, self._last)]
         return self._output([*key_columns, window], shown)
-
-
-def _together(parts: list[_Stretch], gap_ms: int) -> list[_Stretch]:
-    """What is less than a gap apart as one, in order of time."""
-    found: list[_Stretch] = []
-    for part in sorted(parts, key=lambda part: part.first_ms):
-        if found and part.first_ms - found[-1].last_ms < gap_ms:
-            found[-1].last_ms = max(found[-1].last_ms, part.last_ms)
-            found[-1].sessions += part.sessions
-            found[-1].rows += part.rows
-        else:
-            found.append(part)
-    return found
 
 
 def _free(key: bytes, first_ms: int, taken: set[bytes]) -> bytes:

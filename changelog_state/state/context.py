@@ -63,7 +63,6 @@ class StateContext:
         self.reads = reads
         self._event_column = event_column
         self._generations = generations or {}
-        self._rows: Sequence[Mapping[str, Any]] = ()
         self._times: Sequence[Any] = ()
         """Of the rows, when they happened."""
         self._latest_ms: int | None = None
@@ -77,14 +76,9 @@ class StateContext:
     def has_event_time(self) -> bool:
         return self._event_column is not None
 
-    @property
-    def rows(self) -> Sequence[Mapping[str, Any]]:
-        """Of the key that is processed."""
-        return self._rows
-
-    @rows.setter
-    def rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        self._rows, self._latest_ms = rows, None
+    def take_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Those of the key that is processed from now on."""
+        self._latest_ms = None
         if self._event_column is not None:  # now, as functions may change their rows
             self._times = [row.get(self._event_column) for row in rows]
 

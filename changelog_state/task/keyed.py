@@ -122,7 +122,7 @@ class _Run:
             zip(keys, encoded, rows, stored_of_all, strict=True)
         ):
             state = make(stored, context, encoded_key)
-            context.rows = key_rows
+            context.take_rows(key_rows)
             try:
                 if only_rows:
                     result = function(key, key_rows, state)

@@ -7,10 +7,10 @@ note ("window") has the bounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from changelog_state.task.grouping import Row
+from changelog_state.task.stretches import Stretch, together
 from changelog_state.task.window_functions import TIME, WindowCalls
 from changelog_state.task.window_state import CLOSE, KeyWindows, WindowState
 from changelog_state.windows import Session, Window
@@ -18,14 +18,7 @@ from changelog_state.windows import Session, Window
 __all__ = ["SessionWindows"]
 
 
-@dataclass
-class _Stretch:
-    """What is less than a gap apart: rows that have come, and sessions that were there."""
-
-    first_ms: int
-    last_ms: int
-    sessions: list[WindowState] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+_Stretch: TypeAlias = Stretch[WindowState, Row]
 
 
 class SessionWindows:
@@ -74,16 +67,7 @@ class SessionWindows:
         for row in its.rows:
             time_ms = row.pop(TIME)
             parts.append(_Stretch(time_ms, time_ms, rows=[row]))
-        parts.sort(key=lambda part: part.first_ms)  # rows of one moment stay in their order
-        found: list[_Stretch] = []
-        for part in parts:
-            if found and part.first_ms - found[-1].last_ms < self._kind.gap_ms:
-                found[-1].last_ms = max(found[-1].last_ms, part.last_ms)
-                found[-1].sessions += part.sessions
-                found[-1].rows += part.rows
-            else:
-                found.append(part)
-        return found
+        return together(parts, self._kind.gap_ms)
 
     def _go_on(self, its: KeyWindows, stretch: _Stretch) -> Iterator[Mapping[str, Any]]:
         window = self._window(stretch)

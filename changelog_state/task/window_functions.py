@@ -51,7 +51,7 @@ class WindowCalls:
 
     def update(self, key: Any, window: Window, rows: list[Row], at: WindowState) -> Iterator[Mapping[str, Any]]:
         functions = self._functions
-        self._task.context.rows = rows
+        self._task.context.take_rows(rows)
         produced = rows_of(functions.function(key, window, rows, at.state) or ())
         if functions.emits_updates:
             yield from produced
@@ -68,7 +68,7 @@ class WindowCalls:
         """Of two sessions that a row has joined, the second one's state is taken over into the first one's."""
         if function is None:
             raise FunctionError("two sessions became one; say with Session(merge=) how their states are put together")
-        self._task.context.rows = rows
+        self._task.context.take_rows(rows)
         function(key, at.state, other.state)
 
     def with_state(self, late: Iterable[int]) -> Iterable[int]:
@@ -82,14 +82,14 @@ class WindowCalls:
             bounds = {"start": window.start, "end": window.end}
             yield from ({LATE_COLUMN: {**row, "window": bounds}} for row in rows)
         elif functions.on_late is not None and at is not None:
-            self._task.context.rows = rows
+            self._task.context.take_rows(rows)
             yield from rows_of(functions.on_late(key, window, rows, at.state) or ())
 
     def count_late(self, rows: int) -> None:
         self._task.counts.late_rows += rows
 
     def close(self, key: Any, window: Window, at: WindowState) -> Iterable[Mapping[str, Any]]:
-        self._task.context.rows = ()
+        self._task.context.take_rows(())
         if self._functions.on_close is not None:
             self._task.counts.timers += 1
             yield from rows_of(self._functions.on_close(key, window, at.state) or ())
